@@ -1,0 +1,32 @@
+"""What the controller and the workers say to each other over the fleet's Unix socket.
+
+Framed by `wire/control_channel.py`. The controller speaks first; a worker that hears nothing keeps its last snapshot.
+"""
+
+import msgspec
+
+from pilothouse.model.fleet import FleetSnapshot
+from pilothouse.model.ids import ReplicaId
+
+
+class SnapshotPublished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Controller to worker: the fleet as it is from now on."""
+
+    snapshot: FleetSnapshot
+
+
+class WorkerJoined(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Worker to controller, first message of a connection."""
+
+    index: int
+    pid: int
+
+
+class ReplicaSuspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Worker to controller: this replica refused or dropped a connection; look at it now."""
+
+    replica: ReplicaId
+    reason: str
+
+
+ControlMessage = SnapshotPublished | WorkerJoined | ReplicaSuspected

@@ -1,0 +1,92 @@
+"""The fleet as the data plane sees it: an immutable snapshot, swapped by reference.
+
+The controller publishes it to the workers and to a file, from which a worker starts when there is no controller.
+"""
+
+import enum
+
+import msgspec
+
+from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
+from pilothouse.model.requests import Route
+
+
+class ReplicaState(enum.StrEnum):
+    """Where a replica is in its life; `policy/replica_lifecycle.py` has the transitions."""
+
+    PENDING = "Pending"
+    PLACING = "Placing"
+    STARTING = "Starting"
+    LOADING = "Loading"
+    WARMING = "Warming"
+    READY = "Ready"
+    DRAINING = "Draining"
+    STOPPED = "Stopped"
+    FAILED = "Failed"
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a replica listens, and what it wants to hear.
+
+    `base_path` is put before the route's path (`""` or `/openai`, without a trailing slash). `authorization` is the
+    whole value of the header sent to the engine; it is a secret.
+    """
+
+    host: str
+    port: int
+    tls: bool = False
+    base_path: str = ""
+    authorization: str | None = None
+
+
+class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
+    """One running instance of a deployment. `alias` is what clients may see of it."""
+
+    id: ReplicaId
+    alias: str
+    deployment: DeploymentName
+    state: ReplicaState
+    endpoint: Endpoint | None = None
+
+
+class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
+    """A pinned tuple that can serve a model, with what its engine's driver says about requests.
+
+    `served_model` is the name the engine wants to hear (`None`: the public name as the client sent it).
+    `reserved_headers` (lower case) and `reserved_fields` (top-level body fields) are never taken from a client.
+    `reports_stream_usage`: the engine honours `stream_options.include_usage`.
+    """
+
+    name: DeploymentName
+    engine: str
+    routes: tuple[Route, ...]
+    served_model: str | None = None
+    reserved_headers: tuple[str, ...] = ()
+    reserved_fields: tuple[str, ...] = ()
+    reports_stream_usage: bool = True
+    replicas: tuple[ReplicaView, ...] = ()
+
+
+class ModelView(msgspec.Struct, frozen=True, kw_only=True):
+    """A public model name and the deployments that can serve it. `created` is in seconds since the epoch."""
+
+    name: ModelName
+    created: int
+    deployments: tuple[DeploymentView, ...]
+
+
+class KeyView(msgspec.Struct, frozen=True, kw_only=True):
+    """A credential as the gateway knows it. `digest` is HMAC-SHA-256(pepper, key) in hexadecimal."""
+
+    id: KeyId
+    tenant: TenantId
+    digest: str
+
+
+class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a worker needs to serve. `version` grows with every change."""
+
+    fleet: FleetName
+    version: int
+    models: tuple[ModelView, ...] = ()
+    keys: tuple[KeyView, ...] = ()

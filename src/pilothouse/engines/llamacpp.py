@@ -1,0 +1,185 @@
+"""llama.cpp, in a process of ours that hosts the server inside the `xllamacpp` package."""
+
+import importlib.metadata
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import msgspec
+
+from pilothouse.engines import reserved
+from pilothouse.engines.base import (
+    REPLICA_KEY_VARIABLE,
+    Driver,
+    EngineGauge,
+    LaunchLine,
+    ProbeSpec,
+    Problem,
+)
+from pilothouse.engines.gguf import read_shape
+from pilothouse.engines.llamacpp_arguments import check_arguments
+from pilothouse.engines.llamacpp_host import HostOptions
+from pilothouse.model.fleet import Endpoint
+from pilothouse.model.requests import Route
+from pilothouse.model.spec import DeploymentSpec
+
+_PARALLEL = 4  # slots; as llama.cpp's own server chooses when it is left to itself
+_CONTEXT_PER_SLOT = 4096  # tokens; a chat of a few turns, and llama.cpp's own least context when it fits memory
+_CACHE_RAM_MIB = 512  # llama.cpp's own 8192 for every replica would fill a small host with cached prompts
+_HTTP_THREADS_ABOVE_SLOTS = 64  # a waiting request holds a thread, and probes must not wait behind it
+_OVERHEAD_BYTES = 128 * 1024 * 1024  # the interpreter, compute buffers and the server, measured at about half of it
+_CACHE_BYTES_PER_VALUE: Mapping[str, float] = MappingProxyType(
+    {
+        "f32": 4.0,
+        "f16": 2.0,
+        "bf16": 2.0,
+        # Blocks of 32 values with their scales, from ggml-common.h.
+        "q8_0": 34 / 32,
+        "q5_1": 24 / 32,
+        "q5_0": 22 / 32,
+        "q4_1": 20 / 32,
+        "q4_0": 18 / 32,
+        "iq4_nl": 18 / 32,
+    }
+)
+
+
+class _NextToken(msgspec.Struct):
+    n_decoded: int = 0
+
+
+class _Slot(msgspec.Struct):
+    n_ctx: int
+    is_processing: bool
+    n_prompt_tokens: int = 0
+    next_token: list[_NextToken] = []
+
+
+class LlamaCppDriver(Driver):
+    """`engine: llamacpp` with weights in GGUF. `engine.args` are llama.cpp's own long names.
+
+    llama.cpp shows no gauge of its cache, so its use is read from /slots: tokens of the slots at work over the tokens
+    all slots can hold. What an idle slot keeps for a later prompt is not counted: it gives way at once.
+    """
+
+    name: ClassVar[str] = "llamacpp"
+    install_hint: ClassVar[str | None] = "Run `pip install 'pilothouse[llamacpp]'` in the same Python environment."
+    reserved_headers: ClassVar[tuple[str, ...]] = tuple(reserved.LLAMACPP_HEADERS)
+    reserved_fields: ClassVar[tuple[str, ...]] = tuple(reserved.LLAMACPP_FIELDS)
+    readiness: ClassVar[ProbeSpec] = ProbeSpec(path="/health", ready=frozenset({200}), loading=frozenset({503}))
+    metrics_path: ClassVar[str | None] = "/metrics"
+    gauges: ClassVar[Mapping[str, EngineGauge]] = MappingProxyType(
+        {
+            "llamacpp:requests_processing": EngineGauge.REQUESTS_RUNNING,
+            "llamacpp:requests_deferred": EngineGauge.REQUESTS_WAITING,
+        }
+    )
+    state_path: ClassVar[str | None] = "/slots"
+
+    def routes(self, deployment: DeploymentSpec) -> tuple[Route, ...]:
+        """Embeddings alone where they are turned on, since the server then only embeds; else all but embeddings."""
+        if deployment.engine.args.get("embeddings") is True:
+            return (Route.EMBEDDINGS,)
+        return (Route.CHAT_COMPLETIONS, Route.COMPLETIONS, Route.RESPONSES, Route.MESSAGES)
+
+    def check(self, deployment: DeploymentSpec) -> list[Problem]:
+        """The arguments against the table, and that there are weights."""
+        problems = check_arguments(deployment.engine.args)
+        if deployment.weights is None:
+            problems.append(Problem(path=("weights",), message="the llamacpp engine needs weights in GGUF"))
+        if deployment.upstream is not None:
+            problems.append(
+                Problem(
+                    path=("upstream",),
+                    message="the llamacpp engine is a process of this fleet; for a server of others use engine: openai",
+                )
+            )
+        return problems
+
+    def installed_version(self) -> str | None:
+        """The version of the `xllamacpp` package."""
+        try:
+            return importlib.metadata.version("xllamacpp")
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    def endpoint(self, deployment: DeploymentSpec, *, host: str, port: int, api_key: str) -> Endpoint:
+        """Where the process listens, with the key it was given."""
+        return Endpoint(host=host, port=port, authorization=f"Bearer {api_key}")
+
+    def launch(
+        self, deployment: DeploymentSpec, *, host: str, port: int, api_key: str, weights: Path | None, threads: int
+    ) -> LaunchLine:
+        """The host process, with its options as one JSON argument."""
+        if weights is None:
+            raise ValueError(f"{deployment.name} has no weights")
+        options = HostOptions(
+            model=str(weights),
+            alias=deployment.model,
+            host=host,
+            port=port,
+            arguments={"threads": threads, **_defaults(deployment.engine.args), **deployment.engine.args},
+        )
+        return LaunchLine(
+            argv=(
+                sys.executable,
+                "-P",
+                "-m",
+                "pilothouse.engines.llamacpp_host",
+                msgspec.json.encode(options, order="deterministic").decode(),
+            ),
+            env={REPLICA_KEY_VARIABLE: api_key},
+        )
+
+    def memory_bytes(self, deployment: DeploymentSpec, weights: Path | None) -> int | None:
+        """Weights, the whole cache (llama.cpp allots it at the start), the prompt cache's bound, and an overhead.
+
+        The cache is read from the file's head; where that cannot be read, it counts as large as the weights.
+        """
+        if weights is None:
+            return None
+        size = weights.stat().st_size
+        arguments = {**_defaults(deployment.engine.args), **deployment.engine.args}
+        shape = read_shape(weights)
+        cache = size
+        if shape is not None:
+            tokens = arguments["ctx-size"] or shape.context_length
+            k_bytes = shape.k_values_per_token * _CACHE_BYTES_PER_VALUE[arguments.get("cache-type-k", "f16")]
+            v_bytes = shape.v_values_per_token * _CACHE_BYTES_PER_VALUE[arguments.get("cache-type-v", "f16")]
+            cache = round(tokens * (k_bytes + v_bytes))
+        prompt_cache: int = arguments["cache-ram"] * 1024 * 1024
+        return size + cache + prompt_cache + _OVERHEAD_BYTES
+
+    def read_state(self, body: bytes) -> Mapping[EngineGauge, float]:
+        """The use of the cache, from the list of slots."""
+        try:
+            slots = msgspec.json.decode(body, type=list[_Slot])
+        except msgspec.DecodeError:
+            return {}
+        capacity = sum(slot.n_ctx for slot in slots)
+        if capacity <= 0:
+            return {}
+        used = sum(
+            slot.n_prompt_tokens + sum(token.n_decoded for token in slot.next_token)
+            for slot in slots
+            if slot.is_processing
+        )
+        return {EngineGauge.KV_USAGE_RATIO: min(1.0, used / capacity)}
+
+
+def _defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What llama.cpp is told where the fleet file says nothing.
+
+    `fit` is off: it would fit the arguments to the free memory of the moment, and a deployment is pinned.
+    """
+    parallel = arguments.get("parallel", _PARALLEL)
+    defaults = {
+        "parallel": parallel,
+        "ctx-size": parallel * _CONTEXT_PER_SLOT,
+        "cache-ram": _CACHE_RAM_MIB,
+        "threads-http": parallel + _HTTP_THREADS_ABOVE_SLOTS,
+        "fit": False,
+    }
+    return {name: value for name, value in defaults.items() if f"no-{name}" not in arguments}

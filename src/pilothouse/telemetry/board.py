@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.model.errors import PilothouseError
+from pilothouse.telemetry import catalogue
 from pilothouse.telemetry.board_layout import (
     BOARD_BYTES,
     DIRECTORY_BYTES,
@@ -39,7 +40,6 @@ from pilothouse.telemetry.board_layout import (
     slots_needed,
 )
 
-DROPPED_SERIES = "pilothouse_metrics_series_dropped_total"
 OTHER = "other"
 
 _LOCK_PATIENCE_S = 1.0  # clear_gauges holds the lock for microseconds; a living worker for as long as it lives
@@ -171,7 +171,7 @@ class BoardWriter:
         self._carry_on_or_begin()
         self._words[Word.WORKER] = worker
         self._words[Word.PID] = os.getpid()
-        self._dropped = self.counter(DROPPED_SERIES, {})
+        self._dropped = self.counter(catalogue.SERIES_DROPPED.name, {})
 
     def counter(self, name: str, labels: Mapping[str, str]) -> Counter:
         """The counter of this name (it ends in `_total`) and labels."""

@@ -107,7 +107,7 @@ def records(directory: memoryview, count: int) -> Iterator[tuple[Record, int]]:
             raise DamagedBoard(f"series {index} of {count} lies outside the directory")
         length, checksum = _RECORD_HEAD.unpack_from(directory, offset)
         body = bytes(directory[body_at : body_at + length])
-        if len(body) != length or zlib.crc32(body) != checksum:
+        if not body or len(body) != length or zlib.crc32(body) != checksum:
             if index == count - 1:
                 return
             raise DamagedBoard(f"series {index} of {count} is damaged")

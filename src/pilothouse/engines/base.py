@@ -120,7 +120,7 @@ class Driver(abc.ABC):
         """Host memory that one replica may come to need, in bytes; `None` if that cannot be said."""
         return None
 
-    def read_state(self, body: bytes) -> Mapping[EngineGauge, float]:
+    def read_state(self, deployment: DeploymentSpec, body: bytes) -> Mapping[EngineGauge, float]:
         """The gauges on the page at `state_path`. A body of another shape than expected gives none."""
         return {}
 

@@ -28,7 +28,6 @@ from pilothouse.model.spec import DeploymentSpec
 _PARALLEL = 4  # slots; as llama.cpp's own server chooses when it is left to itself
 _CONTEXT_PER_SLOT = 4096  # tokens; a chat of a few turns, and llama.cpp's own least context when it fits memory
 _CACHE_RAM_MIB = 512  # llama.cpp's own 8192 for every replica would fill a small host with cached prompts
-_HTTP_THREADS_ABOVE_SLOTS = 64  # a waiting request holds a thread, and probes must not wait behind it
 _OVERHEAD_BYTES = 128 * 1024 * 1024  # the interpreter, compute buffers and the server, measured at about half of it
 _CACHE_BYTES_PER_VALUE: Mapping[str, float] = MappingProxyType(
     {
@@ -46,15 +45,12 @@ _CACHE_BYTES_PER_VALUE: Mapping[str, float] = MappingProxyType(
 )
 
 
-class _NextToken(msgspec.Struct):
-    n_decoded: int = 0
-
-
 class _Slot(msgspec.Struct):
+    """A slot as /slots shows it; `n_prompt_tokens` grows with every token that is generated."""
+
     n_ctx: int
     is_processing: bool
     n_prompt_tokens: int = 0
-    next_token: list[_NextToken] = []
 
 
 class LlamaCppDriver(Driver):
@@ -79,10 +75,9 @@ class LlamaCppDriver(Driver):
     state_path: ClassVar[str | None] = "/slots"
 
     def routes(self, deployment: DeploymentSpec) -> tuple[Route, ...]:
-        """Embeddings alone where they are turned on, since the server then only embeds; else all but embeddings."""
-        if deployment.engine.args.get("embeddings") is True:
-            return (Route.EMBEDDINGS,)
-        return (Route.CHAT_COMPLETIONS, Route.COMPLETIONS, Route.RESPONSES, Route.MESSAGES)
+        """All that generate, and embeddings where `embeddings: true` turns them on."""
+        generating = (Route.CHAT_COMPLETIONS, Route.COMPLETIONS, Route.RESPONSES, Route.MESSAGES)
+        return (*generating, Route.EMBEDDINGS) if deployment.engine.args.get("embeddings") is True else generating
 
     def check(self, deployment: DeploymentSpec) -> list[Problem]:
         """The arguments against the table, and that there are weights."""
@@ -152,20 +147,17 @@ class LlamaCppDriver(Driver):
         prompt_cache: int = arguments["cache-ram"] * 1024 * 1024
         return size + cache + prompt_cache + _OVERHEAD_BYTES
 
-    def read_state(self, body: bytes) -> Mapping[EngineGauge, float]:
-        """The use of the cache, from the list of slots."""
+    def read_state(self, deployment: DeploymentSpec, body: bytes) -> Mapping[EngineGauge, float]:
+        """The use of the cache, from the list of slots. With `kv-unified` each slot shows the whole cache as its own."""
         try:
             slots = msgspec.json.decode(body, type=list[_Slot])
         except msgspec.DecodeError:
             return {}
-        capacity = sum(slot.n_ctx for slot in slots)
+        combine = max if deployment.engine.args.get("kv-unified") is True else sum
+        capacity = combine([slot.n_ctx for slot in slots] or [0])
         if capacity <= 0:
             return {}
-        used = sum(
-            slot.n_prompt_tokens + sum(token.n_decoded for token in slot.next_token)
-            for slot in slots
-            if slot.is_processing
-        )
+        used = sum(slot.n_prompt_tokens for slot in slots if slot.is_processing)
         return {EngineGauge.KV_USAGE_RATIO: min(1.0, used / capacity)}
 
 
@@ -179,7 +171,6 @@ def _defaults(arguments: Mapping[str, Any]) -> dict[str, Any]:
         "parallel": parallel,
         "ctx-size": parallel * _CONTEXT_PER_SLOT,
         "cache-ram": _CACHE_RAM_MIB,
-        "threads-http": parallel + _HTTP_THREADS_ABOVE_SLOTS,
         "fit": False,
     }
     return {name: value for name, value in defaults.items() if f"no-{name}" not in arguments}

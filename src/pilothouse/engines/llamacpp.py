@@ -148,7 +148,7 @@ class LlamaCppDriver(Driver):
         return size + cache + prompt_cache + _OVERHEAD_BYTES
 
     def read_state(self, deployment: DeploymentSpec, body: bytes) -> Mapping[EngineGauge, float]:
-        """The use of the cache, from the list of slots. With `kv-unified` each slot shows the whole cache as its own."""
+        """The use of the cache, from the list of slots. With `kv-unified` each slot shows the whole cache as its."""
         try:
             slots = msgspec.json.decode(body, type=list[_Slot])
         except msgspec.DecodeError:

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
     os.pwrite(RECORD_FD, content, 0)
     os.ftruncate(RECORD_FD, len(content))
     try:
-        os.execv(argv[1], argv[1:])  # noqa: S606
+        os.execv(argv[1], argv[1:])
     except OSError as error:
         print(f"cannot run {argv[1]}: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201
         os._exit(EXIT_CANNOT_RUN)

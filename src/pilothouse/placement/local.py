@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
-
 from pilothouse.config.paths import FleetPaths
+from pilothouse.placement.weights import ProgressSink, resolve
+
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import Endpoint
 from pilothouse.model.ids import ReplicaId
@@ -40,7 +41,6 @@ from pilothouse.placement.processes import (
     signal_group,
     start_ticks,
 )
-from pilothouse.placement.weights import ProgressSink, resolve
 
 MemoryNeed = Callable[[Path | None], int | None]
 """From the local weights to the bytes of host memory that one replica may come to need."""
@@ -210,11 +210,10 @@ class LocalPlacement:
         self._signal(replica, signal.SIGKILL)
 
     def release(self, replica: ReplicaId) -> None:
-        """Give back the port and the memory, and remove the record. What still runs of the replica is ended."""
-        self.kill(replica)
+        """Give back the port and the memory, and remove the record. What still runs of the replica is killed."""
+        _end(self._paths.replicas_dir, (replica,), grace_s=0)
         self._placements.pop(replica, None)
         self._needs.pop(replica, None)
-        remove_record(self._paths.replicas_dir, replica)
 
     def log_tail(self, replica: ReplicaId, lines: int = 20) -> tuple[str, ...]:
         """The last lines that the replica's latest process wrote."""

@@ -1,6 +1,6 @@
 """One log file for each replica, which its process writes without us in between."""
 
-import datetime
+import datetime as dt
 import os
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ def open_log(path: Path, replica: ReplicaId) -> int:
     except FileNotFoundError:
         pass
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     os.write(descriptor, f"{_RUN_HEADER}{now} {replica} starts\n".encode())
     return descriptor
 

@@ -1,0 +1,1 @@
+"""One module for each step, named for its number and what it does."""

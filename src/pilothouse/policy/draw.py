@@ -6,12 +6,14 @@ import hashlib
 class Draw:
     """The chance of one request. The same seed, request and purpose give the same draw, live, simulated or replayed."""
 
-    __slots__ = ("_key",)
+    __slots__ = ("_request", "_seed")
 
     def __init__(self, seed: int, request: str) -> None:
-        self._key = b"%d:%b" % (seed, request.encode())
+        self._seed = seed
+        self._request = request
 
     def below(self, bound: int, purpose: str) -> int:
         """An integer in [0, bound), uniform up to a bias of bound / 2**64. Purposes are independent of each other."""
-        digest = hashlib.blake2b(purpose.encode(), key=self._key[:64], digest_size=8).digest()
+        text = f"{self._seed}:{self._request}:{purpose}"
+        digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") % bound

@@ -1,0 +1,82 @@
+"""Answers that the gateway gives itself: errors, the model list, health."""
+
+from typing import TYPE_CHECKING
+
+from pilothouse.gateway.heads import echoed_request_id
+from pilothouse.model.errors import Refusal
+from pilothouse.model.ids import RequestId
+from pilothouse.wire import anthropic, openai
+from pilothouse.wire.http1 import Header, Request, response_head
+
+if TYPE_CHECKING:
+    from pilothouse.gateway.client_connection import ClientConnection
+
+JSON = b"application/json"
+TEXT = b"text/plain; charset=utf-8"
+
+_MESSAGES_PATH = b"/v1/messages"
+
+
+def identity_headers(headers: list[Header], own: RequestId) -> list[Header]:
+    """The headers by which an answer names its request: the client's id, or ours in its place, and ours."""
+    return [(b"x-request-id", echoed_request_id(headers, own)), (b"x-pilothouse-request-id", own.encode())]
+
+
+def connection_headers(request: Request) -> list[Header]:
+    """What to say about the connection's future, where it is not the version's default."""
+    if not request.keep_alive:
+        return [(b"connection", b"close")]
+    return [(b"connection", b"keep-alive")] if request.minor == 0 else []
+
+
+def answer(
+    client: "ClientConnection",
+    request: Request,
+    status: int,
+    content_type: bytes,
+    body: bytes,
+    *,
+    own_id: RequestId | None = None,
+    extra: tuple[Header, ...] = (),
+) -> None:
+    """Write a whole answer and end the request. To HEAD the body is not sent, its length is."""
+    own_id = own_id or client.plane.new_request_id()
+    headers = [
+        (b"content-type", content_type),
+        (b"content-length", b"%d" % len(body)),
+        *identity_headers(request.headers, own_id),
+        *extra,
+        *connection_headers(request),
+    ]
+    head = response_head(status, headers)
+    client.transport.write(head if request.method == b"HEAD" else head + body)
+    client.ended(keep_alive=request.keep_alive)
+
+
+_UNREADABLE = Request(b"", b"", b"", 1, [], keep_alive=False)
+"""Stands for a request whose head could not be read."""
+
+
+def refuse(
+    client: "ClientConnection",
+    request: Request | None,
+    refusal: Refusal,
+    *,
+    model: str,
+    route: str,
+    own_id: RequestId | None = None,
+    extra: tuple[Header, ...] = (),
+) -> None:
+    """Write an error of the table in the dialect of the route, count it, and end the request."""
+    request = request or _UNREADABLE
+    own_id = own_id or client.plane.new_request_id()
+    spec = refusal.spec
+    status = spec.status or 500
+    anthropic_dialect = request.path == _MESSAGES_PATH
+    body = anthropic.error_body(refusal, own_id) if anthropic_dialect else openai.error_body(refusal)
+    if spec.retry_after_s is not None:
+        extra = (*extra, (b"retry-after", b"%d" % spec.retry_after_s))
+    if status == 401:
+        extra = (*extra, (b"www-authenticate", b"Bearer"))
+    client.plane.meters.request_ended(model, route, status, refusal.code)
+    answer(client, request, status, JSON, body, own_id=own_id, extra=extra)

@@ -1,0 +1,241 @@
+"""The client's side of the byte path: one connection, its requests one after the other.
+
+    idle > head > body > exchange > idle ...      and, after an answer that ends the connection: lingering > closed
+
+A connection has at most one request under way. What a client pipelines behind it waits in the parser.
+"""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, cast
+
+from pilothouse.gateway import answers, routes
+from pilothouse.gateway.plane import DataPlane
+from pilothouse.model.errors import Refusal
+from pilothouse.model.units import SECOND, DurationNs, MonotonicNs
+from pilothouse.runtime.timer_wheel import NEVER
+from pilothouse.telemetry.catalogue import NO_MODEL
+from pilothouse.wire.http1 import CONTINUE, Request, RequestParser
+
+if TYPE_CHECKING:
+    from pilothouse.gateway.exchange import Exchange
+
+WRITE_HIGH_WATER = 64 * 1024
+"""64 KiB unsent to a client before its engine is no longer read: asyncio's own default, about 300 events."""
+
+LINGER = DurationNs(2 * SECOND)
+"""After an early answer, how long to go on reading what the client still sends, so that a reset does not destroy the
+answer on its way (RFC 9112, 9.6)."""
+
+MAX_LINGER_BYTES = 1024 * 1024
+"""And how much of it."""
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client connection."""
+
+    __slots__ = (
+        "_advancing",
+        "_checked",
+        "_linger_bytes",
+        "_lingering",
+        "_paused_reading",
+        "bucket",
+        "closed",
+        "deadline",
+        "exchange",
+        "parser",
+        "plane",
+        "read_at",
+        "received_at",
+        "transport",
+        "writable",
+    )
+
+    def __init__(self, plane: DataPlane) -> None:
+        limits = plane.limits
+        self.plane = plane
+        self.parser = RequestParser(
+            max_head_bytes=limits.max_head_bytes,
+            max_header_count=limits.max_header_count,
+            max_body_bytes=limits.max_body_bytes,
+        )
+        self.exchange: Exchange | None = None
+        self.deadline: MonotonicNs = NEVER
+        self.bucket = 0
+        self.closed = False
+        self.writable = True
+        self.received_at = 0  # when the first byte of the request under way was read
+        self.read_at = 0  # when the last byte of it was
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until connection_made
+        self._checked: Request | None = None
+        self._advancing = False
+        self._lingering = False
+        self._linger_bytes = 0
+        self._paused_reading = False
+
+    # asyncio's callbacks.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client connected."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        self.plane.connections.add(self)
+        self.plane.meters.connections.add(1)
+        self.plane.wheel.arm(self, self.plane.delays.idle)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        if self._lingering:
+            self._linger_bytes += len(data)
+            if self._linger_bytes > MAX_LINGER_BYTES:
+                self.abort()
+            return
+        parser = self.parser
+        self.read_at = time.monotonic_ns()
+        if not parser.in_message and not parser.complete:
+            self.received_at = self.read_at
+        try:
+            parser.feed(data)
+            self._advance()
+        except Exception as error:
+            self._defect(error)
+
+    def eof_received(self) -> bool:
+        """The client will send no more. Half-closing clients are treated as gone, as Envoy and Go do."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone, or we closed."""
+        self.closed = True
+        self.plane.connections.discard(self)
+        self.plane.meters.connections.add(-1)
+        self.plane.wheel.disarm(self)
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            try:
+                exchange.client_gone()
+            except Exception as error:
+                self.plane.defect(error, exchange.id)
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than its engine writes."""
+        self.writable = False
+        if self.exchange is not None:
+            self.exchange.client_paused()
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self.writable = True
+        if self.exchange is not None:
+            self.exchange.client_resumed()
+
+    def on_deadline(self) -> None:
+        """A time-out, of whatever the connection was doing."""
+        if self.exchange is not None:
+            self.exchange.timed_out()
+        elif self._lingering or not self.writable or not self.parser.in_message:
+            self.abort()
+        else:
+            what = "head" if self.parser.current is None else "body"
+            message = f"The request's {what} did not arrive in time."
+            self._refuse(self.parser.current, Refusal(code="request_timeout", message=message))
+
+    # What an exchange and the worker call.
+
+    def arm(self, delay: DurationNs) -> None:
+        """Set the time-out of what is going on now."""
+        self.plane.wheel.arm(self, delay)
+
+    def ended(self, *, keep_alive: bool) -> None:
+        """The answer to the request under way is written, whole."""
+        self.exchange = None
+        if self.closed:
+            return
+        if not keep_alive:
+            self.close()
+            return
+        self.plane.wheel.arm(self, self.plane.delays.idle)
+        if not self._advancing:
+            self._advance()
+
+    def close(self) -> None:
+        """Close once everything written has been sent, and what the client still sends has been read and dropped."""
+        if self.closed or self._lingering:
+            return
+        self._lingering = True
+        self.plane.wheel.arm(self, LINGER)
+        self._resume_reading()
+        if self.parser.in_message and self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close now, whatever is unsent."""
+        self.transport.abort()
+
+    # One request after the other.
+
+    def _advance(self) -> None:
+        self._advancing = True
+        parser = self.parser
+        while self.exchange is None and not self._lingering and not self.closed:
+            if parser.complete:
+                self._begin(parser.complete.popleft())
+            elif parser.refusal is not None:
+                self._refuse(parser.current, parser.refusal)
+            elif parser.current is not None:
+                self._check_head(parser.current)
+                break
+            else:
+                if parser.in_message:
+                    self.plane.wheel.arm(self, self.plane.delays.head)
+                break
+        self._advancing = False
+        if self.exchange is not None and (parser.complete or parser.in_message) and not self._paused_reading:
+            # The client pipelines: hold it back, or it could fill our memory while its first answer is under way.
+            self._paused_reading = True
+            self.transport.pause_reading()
+        elif self.exchange is None:
+            self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if self._paused_reading:
+            self._paused_reading = False
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def _begin(self, request: Request) -> None:
+        self._checked = None
+        if self.plane.draining:
+            request.keep_alive = False
+        self.plane.wheel.disarm(self)
+        routes.dispatch(self, request)
+
+    def _check_head(self, request: Request) -> None:
+        """The body is still coming: refuse early what can be refused, and say that it may come."""
+        self.plane.wheel.arm(self, self.plane.delays.body)
+        if self._checked is request:
+            return
+        self._checked = request
+        refusal = routes.check(self, request)
+        if refusal is not None:
+            self._refuse(request, refusal)
+        elif request.expects_continue:
+            self.transport.write(CONTINUE)
+
+    def _refuse(self, request: Request | None, refusal: Refusal) -> None:
+        """Answer a request that is not whole. The connection ends with it."""
+        if request is not None:
+            request.keep_alive = False
+        self.parser.discard_body = True
+        route = routes.label(request)
+        answers.refuse(self, request, refusal, model=NO_MODEL, route=route)
+
+    def _defect(self, error: Exception) -> None:
+        exchange = self.exchange
+        self.plane.defect(error, exchange.id if exchange is not None else None)
+        if exchange is not None:
+            exchange.fail(Refusal(code="internal_error", message="The gateway failed on this request."))
+        self.abort()

@@ -1,0 +1,482 @@
+"""One inference request on its way to an engine and back: one owner, one end.
+
+    connecting > waiting > (collecting | holding > streaming | passing) > ended
+
+- *connecting*: a replica is chosen, a connection to it is being made.
+- *waiting*: the request is sent, the response's head is not here yet.
+- *collecting*: an answer that is not a stream is gathered, so that its failure can still be a real HTTP status.
+- *holding*: a stream has begun but brought no content yet: its failure can still be a real HTTP status too.
+- *streaming*: content has gone to the client. From here on a failure is an error event.
+- *passing*: a body too large to gather goes through as it comes.
+
+Whatever the end is, `_end` runs once: it gives back the in-flight tokens, ends the upstream connection one way or the
+other, and counts the request.
+"""
+
+import enum
+import time
+from typing import TYPE_CHECKING
+
+from pilothouse.gateway import answers
+from pilothouse.gateway.heads import client_head, upstream_head
+from pilothouse.gateway.routing_table import Candidate
+from pilothouse.model.errors import Refusal
+from pilothouse.model.ids import ReplicaId, RequestId
+from pilothouse.model.requests import RequestFacts, Route, Usage
+from pilothouse.model.units import DurationNs
+from pilothouse.policy.retry import Failure, classify_loss
+from pilothouse.telemetry.catalogue import DisconnectPhase, Reason
+from pilothouse.wire import anthropic, inference_body, openai
+from pilothouse.wire.http1 import LAST_CHUNK, Request, chunk
+from pilothouse.wire.inference_body import InferenceBody
+from pilothouse.wire.openai import Content
+from pilothouse.wire.sse import EventCutter, split
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pilothouse.gateway.client_connection import ClientConnection
+    from pilothouse.gateway.upstream import PendingConnection, Replica, UpstreamConnection
+
+MAX_COLLECTED_BYTES = 1024 * 1024
+"""Up to 1 MiB of an answer is gathered before its head is sent; engines write a whole answer at once."""
+
+MAX_HELD_BYTES = 64 * 1024
+"""Up to 64 KiB of opening events are held back; more is not an opening."""
+
+CLIENT_CLOSED_REQUEST = 499
+"""As nginx's log has it: the client went away, no status was sent."""
+
+_EVENT_STREAM = b"text/event-stream"
+_USAGE = b'"usage"'
+_SECOND = 1e9
+
+
+class Phase(enum.Enum):
+    """Where an exchange is."""
+
+    CONNECTING = enum.auto()
+    WAITING = enum.auto()
+    COLLECTING = enum.auto()
+    HOLDING = enum.auto()
+    STREAMING = enum.auto()
+    PASSING = enum.auto()
+    ENDED = enum.auto()
+
+
+class Exchange:
+    """One request for an engine. Made with the whole request, it ends by calling `client.ended` or with the client."""
+
+    __slots__ = (
+        "_asked_usage",
+        "_attempts",
+        "_body",
+        "_candidates",
+        "_client",
+        "_connection",
+        "_cutter",
+        "_facts",
+        "_failed",
+        "_first_content_at",
+        "_held",
+        "_pending",
+        "_phase",
+        "_read_at",
+        "_replica",
+        "_request",
+        "_sent_at",
+        "_started_at",
+        "_status",
+        "_usage",
+        "_weight",
+        "id",
+    )
+
+    def __init__(
+        self,
+        client: "ClientConnection",
+        request: Request,
+        body: InferenceBody,
+        facts: RequestFacts,
+        candidates: tuple[Candidate, ...],
+    ) -> None:
+        self.id: RequestId = facts.id
+        self._client = client
+        self._request = request
+        self._body = body
+        self._facts = facts
+        self._candidates = candidates
+        self._phase = Phase.CONNECTING
+        self._started_at = client.received_at
+        self._read_at = client.read_at
+        self._sent_at = 0
+        self._first_content_at = 0
+        self._weight = facts.input_tokens + facts.expected_output_tokens
+        self._replica: Replica | None = None
+        self._connection: UpstreamConnection | None = None
+        self._pending: PendingConnection | None = None
+        self._attempts = 0
+        self._failed: set[ReplicaId] = set()
+        self._asked_usage = False
+        self._status = 0
+        self._usage: Usage | None = None
+        self._cutter: EventCutter | None = None
+        self._held: list[bytes] = []
+
+    # Towards the engine.
+
+    def start(self) -> None:
+        """Choose a replica and send the request."""
+        self._client.plane.retry_budget.deposit()
+        self._attempt()
+
+    def _attempt(self) -> None:
+        plane = self._client.plane
+        decision = plane.choose(self._candidates, self.id, self._failed)
+        if decision is None:
+            self._fail(_unreachable(self._facts.model))
+            return
+        replica = self._candidates[decision.index].replica
+        self._replica = replica
+        self._attempts += 1
+        self._phase = Phase.CONNECTING
+        replica.acquire(self._weight)
+        connection = replica.take()
+        if connection is not None:
+            self._send(connection, decision.index)
+        else:
+            self._pending = replica.connect(self)
+
+    def on_connected(self, connection: "UpstreamConnection") -> None:
+        """The connection that was asked for is there."""
+        self._pending = None
+        self._guarded(lambda: self._send(connection, self._index_of(connection.replica)))
+
+    def _index_of(self, replica: "Replica") -> int:
+        return next(index for index, candidate in enumerate(self._candidates) if candidate.replica is replica)
+
+    def _send(self, connection: "UpstreamConnection", index: int) -> None:
+        candidate = self._candidates[index]
+        deployment, body = candidate.deployment, self._body
+        self._asked_usage = (
+            body.stream
+            and not body.asks_usage
+            and deployment.reports_stream_usage
+            and self._facts.route in (Route.CHAT_COMPLETIONS, Route.COMPLETIONS)
+        )
+        data = inference_body.for_engine(
+            body,
+            served_model=deployment.served_model,
+            reserved_fields=deployment.reserved_fields,
+            ask_usage=self._asked_usage,
+        )
+        head = upstream_head(candidate, self._facts.route, self._request.headers, len(data), self.id)
+        self._connection = connection
+        self._phase = Phase.WAITING
+        self._client.arm(self._client.plane.delays.first_byte)
+        connection.send(self, head, data)
+        self._sent_at = time.monotonic_ns()
+
+    def on_connect_failed(self, reason: str) -> None:
+        """The connection could not be had: another replica may do."""
+        self._pending = None
+        self._guarded(lambda: self._attempt_failed(Failure.CONNECT_FAILED, reason))
+
+    def _attempt_failed(self, failure: Failure, reason: str) -> None:
+        """Nothing of an answer has come. Try elsewhere if policy allows, else tell the client."""
+        replica, plane = self._replica, self._client.plane
+        assert replica is not None
+        replica.release(self._weight)
+        self._replica = None
+        self._connection = None
+        if failure is not Failure.STALE_CONNECTION:
+            plane.suspect(replica, reason)
+            self._failed.add(replica.id)
+        if plane.retry_budget.may_retry(failure, self._attempts):
+            plane.meters.model(self._facts.model).retries[failure].add()
+            self._attempt()
+        elif failure is Failure.CONNECT_FAILED:
+            self._fail(_unreachable(self._facts.model))
+        else:
+            self._fail(_lost(self._facts.model))
+
+    # From the engine.
+
+    def on_upstream_data(self) -> None:
+        """The response parser was fed."""
+        self._guarded(self._receive)
+
+    def _receive(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        parser = connection.parser
+        if self._phase is Phase.WAITING:
+            if parser.status == 0:
+                return
+            self._begin_response()
+        data = parser.take_body()
+        cutter = self._cutter
+        if cutter is not None:
+            events = cutter.feed(data) if data else b""
+            if parser.complete:
+                events += cutter.close()
+            if events:
+                self._relay(events)
+        elif self._phase is Phase.COLLECTING:
+            self._collect(data)
+        elif data:
+            self._pass(data)
+        if self._phase is Phase.ENDED:
+            return
+        if parser.complete:
+            self._complete()
+        else:
+            delays = self._client.plane.delays
+            self._client.arm(delays.stream_idle)
+
+    def _begin_response(self) -> None:
+        assert self._connection is not None
+        parser = self._connection.parser
+        self._status = parser.status
+        if self._body.stream and parser.status < 300 and _is_event_stream(parser.headers):
+            self._phase = Phase.HOLDING
+            self._cutter = EventCutter()
+        else:
+            self._phase = Phase.COLLECTING
+
+    def _relay(self, events: bytes) -> None:
+        """Send whole events on, once there is content; read the usage on the way."""
+        if _USAGE in events:
+            self._usage = openai.usage_of_events(events, self._usage)
+            if self._asked_usage:
+                events = openai.without_usage(events)
+        if self._phase is Phase.STREAMING:
+            if events:
+                self._client.transport.write(self._framed(events))
+            return
+        self._held.append(events)
+        for event in split(events):
+            content = openai.content_of_event(event)
+            if content is Content.ERROR:
+                self._fail_as_told(event)
+                return
+            if content is not Content.NONE:
+                if content is Content.SOME:
+                    self._first_content_at = time.monotonic_ns()
+                self._begin_stream()
+                return
+        if sum(map(len, self._held)) > MAX_HELD_BYTES:
+            self._begin_stream()
+
+    def _begin_stream(self) -> None:
+        """The head, and what was held back."""
+        self._phase = Phase.STREAMING
+        held = b"".join(self._held)
+        self._held = []
+        self._client.transport.write(self._head(length=None) + (self._framed(held) if held else b""))
+        if not self._client.writable:
+            self.client_paused()
+
+    def _collect(self, data: bytes) -> None:
+        if data:
+            self._held.append(data)
+            if sum(map(len, self._held)) > MAX_COLLECTED_BYTES:
+                self._phase = Phase.PASSING
+                held, self._held = b"".join(self._held), []
+                self._client.transport.write(self._head(length=self._declared_length()))
+                self._pass(held)
+
+    def _pass(self, data: bytes) -> None:
+        framed = data if self._declared_length() is not None else self._framed(data)
+        self._client.transport.write(framed)
+
+    def _declared_length(self) -> int | None:
+        assert self._connection is not None
+        for name, value in self._connection.parser.headers:
+            if name == b"content-length":
+                return int(value)
+        return None
+
+    def _complete(self) -> None:
+        """The response is whole."""
+        client = self._client
+        if self._phase is Phase.COLLECTING:
+            body = b"".join(self._held) if len(self._held) != 1 else self._held[0]
+            self._usage = openai.usage_of_answer(body)
+            client.transport.write(self._head(length=len(body)) + body)
+        else:
+            if self._phase is Phase.HOLDING:
+                self._begin_stream()
+            if self._request.minor == 1 and (self._phase is Phase.STREAMING or self._declared_length() is None):
+                client.transport.write(LAST_CHUNK)
+        reason = Reason.OK if self._status < 400 else Reason.ENGINE_ERROR
+        self._end(self._status, reason, keep_alive=self._keeps_alive())
+
+    def _head(self, *, length: int | None) -> bytes:
+        assert self._connection is not None
+        overhead_ns = self._sent_at - self._read_at
+        headers = self._connection.parser.headers
+        return client_head(self._request, self._status, headers, length=length, own_id=self.id, overhead_ns=overhead_ns)
+
+    def _framed(self, data: bytes) -> bytes:
+        return chunk(data) if self._request.minor == 1 else data
+
+    def _keeps_alive(self) -> bool:
+        """A body without a length ends with the connection where the client does not know chunks (HTTP/1.0)."""
+        delimited = self._request.minor == 1 or self._phase is Phase.COLLECTING
+        return self._request.keep_alive and delimited and not self._client.plane.draining
+
+    # Failures.
+
+    def on_upstream_lost(self, reason: str) -> None:
+        """The connection closed before the response was complete."""
+        self._guarded(lambda: self._lose(reason))
+
+    def _lose(self, reason: str) -> None:
+        connection = self._connection
+        assert connection is not None
+        self._connection = None
+        if self._phase is Phase.WAITING:
+            since_sent = DurationNs(time.monotonic_ns() - self._sent_at)
+            self._attempt_failed(classify_loss(reused=connection.served > 0, since_sent=since_sent), reason)
+            return
+        self._client.plane.suspect(connection.replica, reason)
+        self._fail(_lost(self._facts.model))
+
+    def on_upstream_broken(self, reason: str) -> None:
+        """The engine does not speak HTTP. The connection has been closed."""
+        self._connection = None
+        message = f"The replica's answer breaks HTTP/1.1: {reason}."
+        self._guarded(lambda: self._fail(Refusal(code="replica_protocol_error", message=message)))
+
+    def timed_out(self) -> None:
+        """The engine has been silent for too long, or the client has not read."""
+        if not self._client.writable:
+            self._client.abort()  # `client_gone` follows
+            return
+        waiting = self._phase in (Phase.CONNECTING, Phase.WAITING)
+        message = "The replica did not begin to answer in time." if waiting else "The replica stopped answering."
+        self._fail(Refusal(code="replica_timeout", message=message))
+
+    def fail(self, refusal: Refusal) -> None:
+        """End with an error, from outside: the worker is stopping, or something broke."""
+        if self._phase is not Phase.ENDED:
+            self._fail(refusal)
+
+    def _fail(self, refusal: Refusal) -> None:
+        """Tell the client in the way that is still open: a status, an error event, or the end of the connection."""
+        self._drop_upstream()
+        client, request = self._client, self._request
+        status = refusal.spec.status or 500
+        if self._phase is Phase.STREAMING:
+            if self._facts.route is Route.MESSAGES:
+                event = anthropic.error_event(refusal, self.id)
+            else:
+                event = openai.error_event(refusal)
+            client.transport.write(self._framed(event) + (LAST_CHUNK if request.minor == 1 else b""))
+            self._end(status, refusal.code, keep_alive=self._keeps_alive())
+        elif self._phase is Phase.PASSING:
+            self._end(status, refusal.code, keep_alive=False)
+            client.abort()  # a body that was cut must not look whole
+        else:
+            self._release()
+            route, model = self._facts.route.value, self._facts.model
+            answers.refuse(client, request, refusal, model=model, route=route, own_id=self.id)
+
+    def _fail_as_told(self, event: bytes) -> None:
+        """The engine's first event is an error: pass it on as an answer with a status of its own."""
+        status, body = openai.error_of_event(event)
+        self._drop_upstream()
+        self._release()
+        self._client.plane.meters.request_ended(
+            self._facts.model, self._facts.route.value, status or 502, Reason.ENGINE_ERROR
+        )
+        answers.answer(self._client, self._request, status or 502, answers.JSON, body, own_id=self.id)
+
+    # From the client.
+
+    def client_gone(self) -> None:
+        """The client disconnected: stop the engine, give everything back."""
+        if self._phase is Phase.ENDED:
+            return
+        if self._phase is Phase.STREAMING:
+            phase = DisconnectPhase.STREAMING
+        else:
+            phase = DisconnectPhase.BEFORE_FIRST_BYTE if self._body.stream else DisconnectPhase.UNARY
+        self._client.plane.meters.model(self._facts.model).disconnects[phase].add()
+        self._drop_upstream()
+        self._end(CLIENT_CLOSED_REQUEST, Reason.CLIENT_DISCONNECTED, keep_alive=False)
+
+    def client_paused(self) -> None:
+        """The client does not keep up: read no more from the engine, which then stops too."""
+        if self._connection is not None and self._phase in (Phase.STREAMING, Phase.PASSING):
+            self._connection.pause()
+            self._client.arm(self._client.plane.delays.stream_idle)
+
+    def client_resumed(self) -> None:
+        """The client has caught up."""
+        if self._connection is not None and self._phase in (Phase.STREAMING, Phase.PASSING):
+            self._connection.resume()
+            self._client.arm(self._client.plane.delays.stream_idle)
+
+    # The end.
+
+    def _drop_upstream(self) -> None:
+        """Stop the engine's work on this request, if it has any."""
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
+        if self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+
+    def _release(self) -> None:
+        """Give back what is in flight, once."""
+        self._phase = Phase.ENDED
+        if self._replica is not None:
+            self._replica.release(self._weight)
+            self._replica = None
+
+    def _end(self, status: int, reason: str, *, keep_alive: bool) -> None:
+        plane, facts = self._client.plane, self._facts
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release()
+        self._release()
+        now = time.monotonic_ns()
+        plane.meters.request_ended(facts.model, facts.route.value, status, reason)
+        meters = plane.meters.model(facts.model)
+        meters.duration.observe((now - self._started_at) / _SECOND)
+        if self._sent_at:
+            meters.overhead.observe((self._sent_at - self._read_at) / _SECOND)
+        if self._first_content_at:
+            meters.first_token.observe((self._first_content_at - self._started_at) / _SECOND)
+        usage = self._usage
+        if usage is not None:
+            meters.count_usage(usage)
+            if self._first_content_at and usage.output_tokens > 1:
+                meters.inter_token.observe((now - self._first_content_at) / _SECOND / (usage.output_tokens - 1))
+        self._client.ended(keep_alive=keep_alive)
+
+    def _guarded(self, step: "Callable[[], None]") -> None:
+        """Run a step that the event loop or an upstream began; a defect ends this exchange and nothing else."""
+        if self._phase is Phase.ENDED:
+            return
+        try:
+            step()
+        except Exception as error:
+            self._client.plane.defect(error, self.id)
+            self.fail(Refusal(code="internal_error", message="The gateway failed on this request."))
+
+
+def _is_event_stream(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"content-type" and value.lower().startswith(_EVENT_STREAM) for name, value in headers)
+
+
+def _unreachable(model: str) -> Refusal:
+    return Refusal(code="replica_unreachable", message=f"No replica of the model `{model}` could be reached.")
+
+
+def _lost(model: str) -> Refusal:
+    message = f"The replica of the model `{model}` went away before the answer was complete."
+    return Refusal(code="replica_lost", message=message)

@@ -1,0 +1,98 @@
+"""Handles on the board for everything the data plane counts, made once and kept."""
+
+from pilothouse.model.ids import ReplicaId
+from pilothouse.model.requests import Usage
+from pilothouse.policy.retry import Failure
+from pilothouse.telemetry import catalogue
+from pilothouse.telemetry.board import BoardWriter, Counter
+from pilothouse.telemetry.catalogue import NO_MODEL, UNKNOWN_MODEL, DisconnectPhase, TokenKind
+
+
+class ReplicaMeters:
+    """What is in flight on a replica."""
+
+    __slots__ = ("connections", "in_flight_requests", "in_flight_tokens")
+
+    def __init__(self, board: BoardWriter, model: str, replica: ReplicaId) -> None:
+        labels = {"model": model, "replica": replica}
+        self.in_flight_requests = board.gauge(catalogue.IN_FLIGHT_REQUESTS.name, labels)
+        self.in_flight_tokens = board.gauge(catalogue.IN_FLIGHT_TOKENS.name, labels)
+        self.connections = board.gauge(catalogue.UPSTREAM_CONNECTIONS.name, {"replica": replica})
+
+
+class ModelMeters:
+    """What happened to the requests for one model."""
+
+    __slots__ = (
+        "_cached",
+        "_input",
+        "_output",
+        "disconnects",
+        "duration",
+        "first_token",
+        "inter_token",
+        "overhead",
+        "retries",
+    )
+
+    def __init__(self, board: BoardWriter, model: str) -> None:
+        labels = {"model": model}
+        self.duration = board.histogram(catalogue.REQUEST_DURATION.name, catalogue.REQUEST_DURATION.bounds, labels)
+        self.first_token = board.histogram(
+            catalogue.TIME_TO_FIRST_TOKEN.name, catalogue.TIME_TO_FIRST_TOKEN.bounds, labels
+        )
+        self.inter_token = board.histogram(
+            catalogue.INTER_TOKEN_LATENCY.name, catalogue.INTER_TOKEN_LATENCY.bounds, labels
+        )
+        self.overhead = board.histogram(catalogue.OVERHEAD.name, catalogue.OVERHEAD.bounds, labels)
+        self._input = board.counter(catalogue.TOKENS.name, labels | {"kind": TokenKind.INPUT})
+        self._cached = board.counter(catalogue.TOKENS.name, labels | {"kind": TokenKind.CACHED})
+        self._output = board.counter(catalogue.TOKENS.name, labels | {"kind": TokenKind.OUTPUT})
+        self.disconnects = {
+            phase: board.counter(catalogue.CLIENT_DISCONNECTS.name, labels | {"phase": phase})
+            for phase in DisconnectPhase
+        }
+        self.retries = {
+            failure: board.counter(catalogue.UPSTREAM_RETRIES.name, labels | {"reason": failure})
+            for failure in (Failure.CONNECT_FAILED, Failure.STALE_CONNECTION)
+        }
+
+    def count_usage(self, usage: Usage) -> None:
+        """Count the tokens of one turn."""
+        self._input.add(usage.input_tokens)
+        self._output.add(usage.output_tokens)
+        if usage.cached_tokens:
+            self._cached.add(usage.cached_tokens)
+
+
+class Meters:
+    """All of a worker's handles."""
+
+    def __init__(self, board: BoardWriter) -> None:
+        self._board = board
+        self._requests: dict[tuple[str, str, int, str], Counter] = {}
+        self._models: dict[str, ModelMeters] = {}
+        self.connections = board.gauge(catalogue.CONNECTIONS.name, {})
+
+    def request_ended(self, model: str, route: str, code: int, reason: str) -> None:
+        """Count a request. `model` is a name of the fleet, NO_MODEL or UNKNOWN_MODEL; `route` likewise is bounded."""
+        key = (model, route, code, reason)
+        counter = self._requests.get(key)
+        if counter is None:
+            labels = {"model": model, "route": route, "code": str(code), "reason": reason}
+            counter = self._requests[key] = self._board.counter(catalogue.REQUESTS.name, labels)
+        counter.add()
+
+    def model(self, name: str) -> ModelMeters:
+        """The handles of a model of the fleet."""
+        meters = self._models.get(name)
+        if meters is None:
+            meters = self._models[name] = ModelMeters(self._board, name)
+        return meters
+
+    def replica(self, model: str, replica: ReplicaId) -> ReplicaMeters:
+        """The handles of a replica."""
+        return ReplicaMeters(self._board, model, replica)
+
+
+__all__ = ["NO_MODEL", "UNKNOWN_MODEL", "Meters", "ModelMeters", "ReplicaMeters"]

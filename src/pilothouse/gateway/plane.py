@@ -1,0 +1,135 @@
+"""What all connections of a worker share: the routing table, the limits, the clock, the meters."""
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING
+
+from pilothouse.gateway import routing_table
+from pilothouse.gateway.meters import Meters
+from pilothouse.gateway.routing_table import Candidate, RoutingTable
+from pilothouse.gateway.upstream import Replica
+from pilothouse.model.fleet import FleetSnapshot, ModelView, ReplicaView
+from pilothouse.model.ids import FleetName, ReplicaId, RequestId
+from pilothouse.model.spec import GatewayLimits
+from pilothouse.model.units import SECOND, DurationNs, MonotonicNs, seconds
+from pilothouse.policy import routing
+from pilothouse.policy.draw import Draw
+from pilothouse.policy.retry import RetryBudget
+from pilothouse.policy.routing import RouteDecision
+from pilothouse.runtime.timer_wheel import TimerWheel
+
+if TYPE_CHECKING:
+    from pilothouse.gateway.client_connection import ClientConnection
+
+SUSPICION = DurationNs(1 * SECOND)
+"""How long a replica that refused a connection is passed over, unless nothing else is left: about two probes."""
+
+log = logging.getLogger("pilothouse.gateway")
+
+
+class Delays:
+    """The time-outs of the limits as durations, converted once."""
+
+    __slots__ = ("body", "first_byte", "head", "idle", "stream_idle")
+
+    def __init__(self, limits: GatewayLimits) -> None:
+        self.head = seconds(limits.head_timeout_s)
+        self.body = seconds(limits.body_timeout_s)
+        self.idle = seconds(limits.idle_timeout_s)
+        self.first_byte = seconds(limits.first_byte_timeout_s)
+        self.stream_idle = seconds(limits.stream_idle_timeout_s)
+
+
+class DataPlane:
+    """One worker's shared state. Lives in one event loop; nothing here awaits."""
+
+    def __init__(
+        self,
+        *,
+        fleet: FleetName,
+        limits: GatewayLimits,
+        pepper: bytes,
+        meters: Meters,
+        wheel: TimerWheel,
+        loop: asyncio.AbstractEventLoop,
+        seed: int,
+    ) -> None:
+        self.limits = limits
+        self.delays = Delays(limits)
+        self.pepper = pepper
+        self.meters = meters
+        self.wheel = wheel
+        self.loop = loop
+        self.retry_budget = RetryBudget()
+        self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {})
+        self.connections: set[ClientConnection] = set()
+        self.draining = False
+        self.report_suspicion: Callable[[ReplicaId, str], None] = lambda replica, reason: None
+        self._seed = seed
+        self._suspected: set[ReplicaId] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ids = random.Random(os.urandom(16))
+
+    def new_request_id(self) -> RequestId:
+        """An id of our own: of fixed length, so that none is a prefix of another (vLLM aborts by prefix)."""
+        return RequestId(f"req_{self._ids.getrandbits(96):024x}")
+
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run `work` as a task that is owned here."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def apply(self, snapshot: FleetSnapshot) -> None:
+        """Serve by `snapshot` from now on."""
+        self.table, retired = routing_table.build(snapshot, self.table, self._make_replica)
+        for replica in retired:
+            replica.retire()
+        self._suspected &= self.table.replicas.keys()
+
+    def _make_replica(self, view: ReplicaView, model: ModelView) -> Replica:
+        assert view.endpoint is not None
+        return Replica(
+            view.id,
+            view.alias,
+            view.endpoint,
+            meters=self.meters.replica(model.name, view.id),
+            wheel=self.wheel,
+            loop=self.loop,
+            spawn=self.spawn,
+            connect_timeout_s=self.limits.connect_timeout_s,
+        )
+
+    def choose(
+        self, candidates: tuple[Candidate, ...], request: RequestId, failed: set[ReplicaId]
+    ) -> RouteDecision | None:
+        """The replica for a request that has already failed on `failed`."""
+        loads = [candidate.replica.in_flight_tokens for candidate in candidates]
+        draw = Draw(self._seed, request)
+        if not failed and not self._suspected:
+            return routing.choose(loads, draw)
+        self._forgive()
+        tried = {index for index, candidate in enumerate(candidates) if candidate.replica.id in failed}
+        doubted = {index for index, candidate in enumerate(candidates) if candidate.replica.id in self._suspected}
+        # A suspected replica is better than none: it may be the only one, and back already.
+        return routing.choose(loads, draw, excluded=tried | doubted) or routing.choose(loads, draw, excluded=tried)
+
+    def suspect(self, replica: Replica, reason: str) -> None:
+        """`replica` refused or dropped a connection: pass it over for a while, and have the controller look at it."""
+        replica.suspected_until = MonotonicNs(self.wheel.now + SUSPICION)
+        if replica.id not in self._suspected:
+            self._suspected.add(replica.id)
+            self.report_suspicion(replica.id, reason)
+            log.warning("replica suspected", extra={"replica": replica.id, "reason": reason})
+
+    def _forgive(self) -> None:
+        now, replicas = self.wheel.now, self.table.replicas
+        self._suspected = {id_ for id_ in self._suspected if id_ in replicas and replicas[id_].suspected_until > now}
+
+    def defect(self, error: Exception, request: RequestId | None) -> None:
+        """Log an exception that must not have happened."""
+        log.error("internal error", exc_info=error, extra={"request_id": request})

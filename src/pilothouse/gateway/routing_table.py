@@ -1,0 +1,81 @@
+"""What a fleet snapshot means to this worker: models to routes to replicas, and keys to tenants.
+
+A table is built once per snapshot and swapped by reference. Replicas live on from table to table as long as they
+listen on the same endpoint, with their connections and their counts.
+"""
+
+from collections.abc import Callable, Mapping
+
+from pilothouse.gateway.upstream import Replica
+from pilothouse.model.fleet import DeploymentView, FleetSnapshot, KeyView, ModelView, ReplicaState, ReplicaView
+from pilothouse.model.ids import ReplicaId
+from pilothouse.model.requests import Route
+
+
+class Candidate:
+    """A replica that can serve a route, with what its deployment says about requests."""
+
+    __slots__ = ("deployment", "replica", "reserved_headers")
+
+    def __init__(self, replica: Replica, deployment: DeploymentView) -> None:
+        self.replica = replica
+        self.deployment = deployment
+        self.reserved_headers = frozenset(name.encode() for name in deployment.reserved_headers)
+
+
+class ModelEntry:
+    """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not."""
+
+    __slots__ = ("replica_count", "routes", "view")
+
+    def __init__(self, view: ModelView, replicas: Mapping[ReplicaId, Replica]) -> None:
+        self.view = view
+        self.replica_count = sum(len(deployment.replicas) for deployment in view.deployments)
+        self.routes: dict[Route, tuple[Candidate, ...]] = {}
+        for route in Route:
+            speakers = [deployment for deployment in view.deployments if route in deployment.routes]
+            if speakers:
+                self.routes[route] = tuple(
+                    Candidate(replicas[replica.id], deployment)
+                    for deployment in speakers
+                    for replica in deployment.replicas
+                    if replica.id in replicas
+                )
+
+    @property
+    def ready_count(self) -> int:
+        """Replicas that take new turns."""
+        return len({candidate.replica.id for candidates in self.routes.values() for candidate in candidates})
+
+
+class RoutingTable:
+    """One snapshot, ready for look-ups by byte string and name."""
+
+    def __init__(self, snapshot: FleetSnapshot, replicas: dict[ReplicaId, Replica]) -> None:
+        self.snapshot = snapshot
+        self.replicas = replicas
+        self.models = {str(model.name): ModelEntry(model, replicas) for model in snapshot.models}
+        self.keys: dict[bytes, KeyView] = {bytes.fromhex(key.digest): key for key in snapshot.keys}
+
+
+def build(
+    snapshot: FleetSnapshot,
+    previous: RoutingTable | None,
+    make_replica: Callable[[ReplicaView, ModelView], Replica],
+) -> tuple[RoutingTable, list[Replica]]:
+    """The table of `snapshot`, and the replicas of `previous` that are in it no more.
+
+    Only Ready replicas are candidates; one that is draining finishes the exchanges it has through their own reference.
+    """
+    known = previous.replicas if previous is not None else {}
+    replicas: dict[ReplicaId, Replica] = {}
+    for model in snapshot.models:
+        for deployment in model.deployments:
+            for view in deployment.replicas:
+                if view.state is not ReplicaState.READY or view.endpoint is None:
+                    continue
+                old = known.get(view.id)
+                same = old is not None and old.endpoint == view.endpoint
+                replicas[view.id] = old if old is not None and same else make_replica(view, model)
+    retired = [replica for id_, replica in known.items() if replicas.get(id_) is not replica]
+    return RoutingTable(snapshot, replicas), retired

@@ -1,0 +1,296 @@
+"""The engine's side of the byte path: a replica, its pool of connections, and one connection."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, cast
+
+from pilothouse.gateway.meters import ReplicaMeters
+from pilothouse.model.fleet import Endpoint
+from pilothouse.model.ids import ReplicaId
+from pilothouse.model.requests import Route
+from pilothouse.model.units import SECOND, DurationNs, MonotonicNs
+from pilothouse.runtime.timer_wheel import TimerWheel
+from pilothouse.wire.http1 import Header, ResponseError, ResponseParser
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+DEFAULT_KEEP_ALIVE = DurationNs(4 * SECOND)
+"""Below the 5 s after which uvicorn (vLLM, SGLang) and cpp-httplib (llama.cpp) close an idle connection."""
+
+KEEP_ALIVE_MARGIN = DurationNs(1 * SECOND)
+"""Taken off what a server announces, so that we close first and never write into its closing."""
+
+MAX_IDLE_CONNECTIONS = 256
+"""Per replica. Above the slots of any engine configuration in use; more would only hold memory."""
+
+
+class UpstreamOwner(Protocol):
+    """Who a connection works for: an exchange."""
+
+    def on_connected(self, connection: "UpstreamConnection") -> None:
+        """The connection that was asked for is there."""
+
+    def on_connect_failed(self, reason: str) -> None:
+        """It could not be had."""
+
+    def on_upstream_data(self) -> None:
+        """The response parser was fed."""
+
+    def on_upstream_lost(self, reason: str) -> None:
+        """The connection closed before the response was complete."""
+
+    def on_upstream_broken(self, reason: str) -> None:
+        """The engine does not speak HTTP. The connection has been closed."""
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection to a replica. Works for one exchange at a time, then goes back to the pool."""
+
+    __slots__ = ("_paused", "connected", "idle_until", "owner", "parser", "replica", "served", "transport")
+
+    def __init__(self, replica: "Replica") -> None:
+        self.replica = replica
+        self.parser = ResponseParser()
+        self.owner: UpstreamOwner | None = None
+        self.served = 0
+        self.connected = False
+        self._paused = False
+        self.idle_until = MonotonicNs(0)
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until connection_made
+
+    def send(self, owner: UpstreamOwner, head: bytes, body: bytes) -> None:
+        """Write a request for `owner`, who hears what comes back."""
+        self.owner = owner
+        # One write for the usual small body; a copy of a large one would cost more than a second write.
+        if len(body) < 65536:
+            self.transport.write(head + body)
+        else:
+            self.transport.writelines((head, body))
+
+    def pause(self) -> None:
+        """Read no more: the engine's writes will block, then its generation."""
+        if not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._paused and not self.transport.is_closing():
+            self._paused = False
+            self.transport.resume_reading()
+
+    def release(self) -> None:
+        """The response is complete: keep the connection for the next exchange, if both sides want that."""
+        parser = self.parser
+        self.owner = None
+        self.served += 1
+        if not parser.keep_alive or parser.surplus or self.transport.is_closing():
+            self.abort()
+            return
+        self.resume()
+        keep = _announced_keep_alive(parser.headers)
+        parser.reset()
+        self.replica.keep(self, keep)
+
+    def abort(self) -> None:
+        """Close now. The engine sees the connection go and stops generating; the owner hears nothing."""
+        self.owner = None
+        self.transport.abort()
+
+    def discard(self) -> None:
+        """Close a connection that may have been made at the very moment nobody wanted it any more."""
+        if self.connected:
+            self.transport.abort()
+
+    # asyncio's callbacks.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected."""
+        self.transport = cast("asyncio.Transport", transport)
+        self.connected = True
+        self.replica.meters.connections.add(1)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the engine."""
+        owner = self.owner
+        if owner is None:
+            self.abort()  # nobody asked for anything: the connection is out of step
+            return
+        try:
+            self.parser.feed(data)
+        except ResponseError as error:
+            self.abort()
+            owner.on_upstream_broken(str(error))
+            return
+        owner.on_upstream_data()
+
+    def eof_received(self) -> bool:
+        """The engine will send no more; `connection_lost` follows."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self.replica.meters.connections.add(-1)
+        self.replica.forget(self)
+        owner = self.owner
+        if owner is None:
+            return
+        self.owner = None
+        if self.parser.close():
+            owner.on_upstream_data()
+        else:
+            owner.on_upstream_lost(str(exc) if exc is not None else "connection closed")
+
+
+def _announced_keep_alive(headers: list[Header]) -> DurationNs:
+    """How long an idle connection may be used again, from `Keep-Alive: timeout=5, max=100`."""
+    for name, value in headers:
+        if name == b"keep-alive":
+            for part in value.split(b","):
+                key, _, number = part.strip().partition(b"=")
+                if key == b"timeout" and number.isdigit() and len(number) < 6:
+                    return DurationNs(max(0, int(number) * SECOND - KEEP_ALIVE_MARGIN))
+    return DEFAULT_KEEP_ALIVE
+
+
+class PendingConnection:
+    """A connection being made for an exchange, which may lose interest."""
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: "asyncio.Task[None]") -> None:
+        self._task = task
+
+    def cancel(self) -> None:
+        """The exchange hears nothing; a connection that is made all the same is closed."""
+        self._task.cancel()
+
+
+class Replica:
+    """A replica as a target of traffic: its endpoint, its idle connections, and what is in flight on it from here."""
+
+    __slots__ = (
+        "_heads",
+        "_idle",
+        "_loop",
+        "_spawn",
+        "_ssl",
+        "_wheel",
+        "alias",
+        "connect_timeout_s",
+        "endpoint",
+        "id",
+        "in_flight_tokens",
+        "meters",
+        "retired",
+        "suspected_until",
+    )
+
+    def __init__(
+        self,
+        id_: ReplicaId,
+        alias: str,
+        endpoint: Endpoint,
+        *,
+        meters: ReplicaMeters,
+        wheel: TimerWheel,
+        loop: asyncio.AbstractEventLoop,
+        spawn: Callable[["Coroutine[None, None, None]"], "asyncio.Task[None]"],
+        connect_timeout_s: float,
+    ) -> None:
+        self.id = id_
+        self.alias = alias
+        self.endpoint = endpoint
+        self.meters = meters
+        self.in_flight_tokens = 0
+        self.suspected_until = MonotonicNs(0)
+        self.retired = False
+        self.connect_timeout_s = connect_timeout_s
+        self._wheel = wheel
+        self._loop = loop
+        self._spawn = spawn
+        self._idle: list[UpstreamConnection] = []
+        self._ssl = ssl.create_default_context() if endpoint.tls else None
+        self._heads = {route: self._request_head(route) for route in Route}
+
+    def _request_head(self, route: Route) -> bytes:
+        """The part of every request's head that is the same: to be followed by headers and an empty line."""
+        endpoint = self.endpoint
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        authorization = f"authorization: {endpoint.authorization}\r\n" if endpoint.authorization else ""
+        head = f"POST {endpoint.base_path}{route} HTTP/1.1\r\nhost: {host}:{endpoint.port}\r\n{authorization}"
+        return head.encode("latin-1")
+
+    def request_head(self, route: Route) -> bytes:
+        """The fixed beginning of a request head for `route`."""
+        return self._heads[route]
+
+    def acquire(self, tokens: int) -> None:
+        """Count a turn of `tokens` as in flight, until `release`."""
+        self.in_flight_tokens += tokens
+        self.meters.in_flight_requests.add(1)
+        self.meters.in_flight_tokens.add(tokens)
+
+    def release(self, tokens: int) -> None:
+        """The turn is over."""
+        self.in_flight_tokens -= tokens
+        self.meters.in_flight_requests.add(-1)
+        self.meters.in_flight_tokens.add(-tokens)
+
+    def take(self) -> UpstreamConnection | None:
+        """An idle connection, the one used last (it is the least likely to be closed by the other side)."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.idle_until > self._wheel.now and not connection.transport.is_closing():
+                return connection
+            connection.abort()
+        return None
+
+    def keep(self, connection: UpstreamConnection, keep_alive: DurationNs) -> None:
+        """Put an idle connection into the pool."""
+        if self.retired or keep_alive <= 0 or len(self._idle) >= MAX_IDLE_CONNECTIONS:
+            connection.abort()
+            return
+        connection.idle_until = MonotonicNs(self._wheel.now + keep_alive)
+        self._idle.append(connection)
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        """A connection closed; if it was idle, it is no longer."""
+        if connection.owner is None and connection in self._idle:
+            self._idle.remove(connection)
+
+    def connect(self, owner: UpstreamOwner) -> PendingConnection:
+        """Make a connection for `owner`."""
+        return PendingConnection(self._spawn(self._connect(owner)))
+
+    async def _connect(self, owner: UpstreamOwner) -> None:
+        connection = UpstreamConnection(self)
+        endpoint = self.endpoint
+        try:
+            async with asyncio.timeout(self.connect_timeout_s):
+                await self._loop.create_connection(
+                    lambda: connection,
+                    endpoint.host,
+                    endpoint.port,
+                    ssl=self._ssl,
+                    server_hostname=endpoint.host if endpoint.tls else None,
+                )
+        except asyncio.CancelledError:
+            connection.discard()
+            raise
+        except TimeoutError:
+            connection.discard()
+            owner.on_connect_failed(f"no connection within {self.connect_timeout_s:g} s")
+        except OSError as error:
+            owner.on_connect_failed(error.strerror or str(error))
+        else:
+            owner.on_connected(connection)
+
+    def retire(self) -> None:
+        """Take no connection back any more and close the idle ones. Exchanges in flight go on."""
+        self.retired = True
+        for connection in self._idle:
+            connection.abort()
+        self._idle.clear()

@@ -1,0 +1,187 @@
+"""The worker process: `python -P -m pilothouse.gateway.worker BOOT.json`.
+
+It serves from memory. What it needs is in the boot file (`model/boot.py`), the last snapshot on disk and the pepper;
+the controller is listened to, not waited for.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from pilothouse.gateway.client_connection import ClientConnection
+from pilothouse.gateway.controller_link import ControllerLink
+from pilothouse.gateway.meters import Meters
+from pilothouse.gateway.plane import DataPlane
+from pilothouse.model.boot import WorkerBoot
+from pilothouse.model.errors import PilothouseError, Refusal
+from pilothouse.model.fleet import FleetSnapshot
+from pilothouse.model.units import SECOND, MonotonicNs
+from pilothouse.runtime.timer_wheel import TICK, TimerWheel
+from pilothouse.telemetry import logs
+from pilothouse.telemetry.board import BoardWriter, board_path
+
+LISTEN_BACKLOG = 2048
+"""The kernel caps it at net.core.somaxconn (4,096); a burst of a thousand clients waits instead of being refused."""
+
+_POLL_DRAINED_S = 0.02
+_LAST_WRITES_S = 0.5
+_PARENT_GONE = "the supervisor is gone"
+
+log = logging.getLogger("pilothouse.gateway")
+
+
+class Worker:
+    """One worker, from boot to exit."""
+
+    def __init__(self, boot: WorkerBoot, loop: asyncio.AbstractEventLoop) -> None:
+        self._boot = boot
+        self._loop = loop
+        self._stop = asyncio.Event()
+        self._board = BoardWriter(board_path(Path(boot.board_dir), boot.index), worker=boot.index)
+        self._wheel = TimerWheel(_now())
+        self._plane = DataPlane(
+            fleet=boot.fleet,
+            limits=boot.limits,
+            pepper=_read_pepper(Path(boot.pepper_path)),
+            meters=Meters(self._board),
+            wheel=self._wheel,
+            loop=loop,
+            seed=boot.index,
+        )
+        self._link = ControllerLink(boot.control_socket, boot.index, self._apply)
+        self._plane.report_suspicion = self._link.report
+        self._servers: list[asyncio.Server] = []
+
+    async def run(self) -> None:
+        """Serve until told to stop, then drain."""
+        snapshot = _read_snapshot(Path(self._boot.snapshot_path))
+        if snapshot is not None:
+            self._apply(snapshot)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop.set)
+        self._hold_lifeline()
+        self._turn_wheel()
+        link = self._loop.create_task(self._link.run())
+        for fd in self._boot.listen_fds:
+            listener = socket.socket(fileno=fd)
+            listener.setblocking(False)
+            server = await self._loop.create_server(
+                lambda: ClientConnection(self._plane), sock=listener, backlog=LISTEN_BACKLOG
+            )
+            self._servers.append(server)
+        log.info("worker serves", extra={"snapshot_version": self._plane.table.snapshot.version})
+        await self._stop.wait()
+        await self._drain()
+        link.cancel()
+        self._board.close()
+
+    def _apply(self, snapshot: FleetSnapshot) -> None:
+        if snapshot.version < self._plane.table.snapshot.version:
+            log.warning("older snapshot than the one served", extra={"snapshot_version": snapshot.version})
+        self._plane.apply(snapshot)
+        self._board.set_snapshot_version(snapshot.version)
+
+    def _hold_lifeline(self) -> None:
+        fd = self._boot.lifeline_fd
+        if fd is None:
+            return
+
+        def ended() -> None:
+            self._loop.remove_reader(fd)
+            log.warning("worker stops", extra={"reason": _PARENT_GONE})
+            self._stop.set()
+
+        self._loop.add_reader(fd, ended)
+
+    def _turn_wheel(self) -> None:
+        self._wheel.turn(_now())
+        self._loop.call_later(TICK / SECOND, self._turn_wheel)
+
+    async def _drain(self) -> None:
+        """Take nothing new, let what runs finish, end what does not, and leave."""
+        plane = self._plane
+        plane.draining = True
+        for server in self._servers:
+            server.close()
+        for connection in list(plane.connections):
+            if connection.exchange is None and not connection.parser.in_message:
+                connection.close()
+        log.info("worker drains", extra={"exchanges": _running(plane), "connections": len(plane.connections)})
+        deadline = time.monotonic() + self._boot.limits.drain_timeout_s
+        while _running(plane) and time.monotonic() < deadline:  # noqa: ASYNC110 - streams end on their own
+            await asyncio.sleep(_POLL_DRAINED_S)
+        refusal = Refusal(code="shutting_down", message="The gateway is shutting down; the answer was cut short.")
+        for connection in list(plane.connections):
+            if connection.exchange is not None:
+                connection.exchange.fail(refusal)
+            connection.close()
+        give_up = time.monotonic() + _LAST_WRITES_S
+        while plane.connections and time.monotonic() < give_up:  # noqa: ASYNC110 - the same
+            await asyncio.sleep(_POLL_DRAINED_S)
+        for connection in list(plane.connections):
+            connection.abort()
+        for replica in plane.table.replicas.values():
+            replica.retire()
+        await asyncio.sleep(0)  # the aborted connections' last callbacks
+        log.info("worker ends")
+
+
+def _running(plane: DataPlane) -> int:
+    """Connections with a request under way."""
+    return sum(
+        connection.exchange is not None or connection.parser.in_message for connection in list(plane.connections)
+    )
+
+
+def _now() -> MonotonicNs:
+    return MonotonicNs(time.monotonic_ns())
+
+
+def _read_pepper(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise PilothouseError("state_unreadable", f"{path}: {error.strerror}") from error
+
+
+def _read_snapshot(path: Path) -> FleetSnapshot | None:
+    """The last snapshot that a controller wrote; `None` on the very first start, or if it is damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=FleetSnapshot)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        log.warning("snapshot unreadable; waiting for the controller", extra={"path": str(path), "reason": str(error)})
+        return None
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a worker to its end. Returns the exit code: 0 after a drain, 1 if it could not start."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if len(arguments) != 1:
+        os.write(2, b"usage: python -P -m pilothouse.gateway.worker BOOT.json\n")
+        return 2
+    boot = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=WorkerBoot)
+    logs.configure(f"worker-{boot.index}", human=False)
+
+    async def serve() -> None:
+        await Worker(boot, asyncio.get_running_loop()).run()
+
+    try:
+        uvloop.run(serve())
+    except PilothouseError as error:
+        log.error(error.message, extra={"code": error.code, "hint": error.hint})
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Who runs a fleet: the lock that makes it one supervisor, and the record by which other commands find it.
+
+A process id alone proves nothing, since ids are used again: processes are recorded by identity.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.model.errors import PilothouseError
+from pilothouse.model.ids import FleetName
+from pilothouse.model.spec import ListenAddress
+from pilothouse.placement.processes import ProcessIdentity, identify
+from pilothouse.store.private_files import replace_private
+
+
+class ChildRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One child of the supervisor, and how often it was started again."""
+
+    name: str
+    process: ProcessIdentity
+    restarts: int = 0
+
+
+class SupervisorRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A running (or killed) supervisor, with the addresses as bound and the children as they are."""
+
+    fleet: FleetName
+    version: str
+    process: ProcessIdentity
+    gateway: ListenAddress
+    admin: ListenAddress
+    fleet_file: str | None
+    drain_timeout_s: float
+    children: tuple[ChildRecord, ...] = ()
+
+
+def is_alive(process: ProcessIdentity) -> bool:
+    """Whether this very process still runs."""
+    return identify(process.pid) == process
+
+
+def write_record(path: Path, record: SupervisorRecord) -> None:
+    """Put the record in place in one step, readable by the owner only.
+
+    Raises:
+        PilothouseError: state_unreadable.
+    """
+    replace_private(path, msgspec.json.encode(record))
+
+
+def read_record(path: Path) -> SupervisorRecord | None:
+    """The record, whether or not the supervisor lives; `None` when there is none that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SupervisorRecord)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def take_lock(lock: Path, record: Path) -> int:
+    """Become the only supervisor: the lock is held as long as the returned descriptor, or a copy of it, is open.
+
+    Raises:
+        PilothouseError: fleet_already_running.
+    """
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        found = read_record(record)
+        if found is None or not is_alive(found.process):
+            message = "another command is just starting this fleet"
+        else:
+            message = (
+                f"the fleet {found.fleet} is already running (process {found.process.pid}) at {base_url(found.gateway)}"
+            )
+        raise PilothouseError("fleet_already_running", message) from None
+    return descriptor
+
+
+def base_url(address: ListenAddress) -> str:
+    """Where a client on this host reaches `address`, without a trailing slash."""
+    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    return f"http://{ListenAddress(host=loopback.get(address.host, address.host), port=address.port)}"

@@ -1,0 +1,118 @@
+"""The command line: which commands there are, and how their failures end.
+
+What a command raises as `PilothouseError` is expected: it is shown in words. Anything else is a defect and keeps its
+traceback.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from cyclopts import App, CycloptsError, Parameter
+
+import pilothouse
+from pilothouse.cli.bench import bench
+from pilothouse.cli.chat import chat
+from pilothouse.cli.config_commands import check, reload, schema, show
+from pilothouse.cli.down import down
+from pilothouse.cli.exits import Exit
+from pilothouse.cli.explain import explain
+from pilothouse.cli.fake_engine import fake_engine
+from pilothouse.cli.logs import logs
+from pilothouse.cli.status import status
+from pilothouse.cli.up import up
+from pilothouse.cli.version import version
+from pilothouse.model.errors import PilothouseError
+
+_HELP = """An inference fleet in one command: a gateway with one OpenAI-compatible address, and the engines behind it.
+
+$ pilothouse up                        start the built-in fleet, or ./fleet.yaml
+$ pilothouse up fleet.yaml --detach    start another one, in the background
+$ pilothouse chat                      talk to it
+$ pilothouse status                    what each replica is doing
+$ pilothouse logs -f smollm2-llamacpp-0
+$ pilothouse bench --concurrency 8     load it and measure
+$ pilothouse down                      drain and stop it
+
+Every command has --help, and takes --debug (or PILOTHOUSE_DEBUG=1) to show the traceback of an error."""
+
+_EPILOGUE = "Exit codes: " + ", ".join(f"{code.value} {code.word}" for code in Exit) + "."
+
+DEBUG_FLAG = "--debug"
+DEBUG_VARIABLE = "PILOTHOUSE_DEBUG"
+
+
+def build_app() -> App:
+    """The command line as cyclopts has it; also what the reference page and shell completion are made from."""
+    app = App(
+        name="pilothouse",
+        help=_HELP,
+        help_format="plaintext",
+        help_epilogue=_EPILOGUE,
+        version=pilothouse.__version__,
+        default_parameter=Parameter(negative=(), show_default=False),
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    for command in (up, down, status, logs, chat, bench, explain, version):
+        app.command(command)
+    app.command(_config_app(app))
+    app.command(fake_engine, help_flags=[], version_flags=[])
+    app.register_install_completion_command(help="Install completion for bash, zsh or fish, and exit.")
+    return app
+
+
+def _config_app(parent: App) -> App:
+    config = App(
+        name="config",
+        help="Check, show and reload the fleet file.",
+        help_format="plaintext",
+        default_parameter=parent.default_parameter,
+    )
+    for command in (check, schema, show, reload):
+        config.command(command)
+    return config
+
+
+def run(arguments: Sequence[str], env: Mapping[str, str]) -> int:
+    """Run one command line and give its exit code."""
+    debug, tokens = _take_debug(arguments, env)
+    try:
+        result = build_app()(tokens, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        print("hint: `pilothouse --help` lists the commands, `pilothouse COMMAND --help` the options", file=sys.stderr)
+        return Exit.USAGE
+    except PilothouseError as error:
+        if debug:
+            raise
+        from pilothouse.cli.output import print_error
+
+        print_error(error)
+        return Exit.ERROR
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at exit; it must not find the broken pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.BROKEN_PIPE
+    return result if isinstance(result, int) else Exit.OK
+
+
+def _take_debug(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bool, list[str]]:
+    """Whether tracebacks are wanted, and the arguments without the flag that says so.
+
+    `fake-engine` gets its arguments as they are: they are another program's.
+    """
+    asked = env.get(DEBUG_VARIABLE, "") not in ("", "0")
+    if arguments and arguments[0] == "fake-engine":
+        return asked, list(arguments)
+    return asked or DEBUG_FLAG in arguments, [each for each in arguments if each != DEBUG_FLAG]
+
+
+def main() -> None:
+    """The `pilothouse` command."""
+    raise SystemExit(run(sys.argv[1:], os.environ))

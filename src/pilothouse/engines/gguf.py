@@ -29,7 +29,7 @@ def read_shape(path: Path) -> GgufShape | None:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _shape(_entries(data))
-    except (OSError, ValueError, struct.error, KeyError, TypeError):
+    except (OSError, ValueError, struct.error, KeyError, TypeError, ZeroDivisionError):
         return None
 
 
@@ -45,8 +45,8 @@ def _shape(entries: dict[str, Any]) -> GgufShape:
     layers = number("block_count")
     heads = entries[f"{architecture}.attention.head_count"]
     kv_heads = entries.get(f"{architecture}.attention.head_count_kv", heads)
-    first_heads = heads[0] if isinstance(heads, list) else heads
-    head_size = number("embedding_length") // first_heads
+    most_heads = max(heads) if isinstance(heads, list) else heads
+    head_size = number("embedding_length") // most_heads
     # Hybrid models give one count a layer, and 0 for layers without a cache.
     kv_heads_of_all_layers = sum(kv_heads) if isinstance(kv_heads, list) else kv_heads * layers
     return GgufShape(

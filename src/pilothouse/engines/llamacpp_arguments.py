@@ -221,7 +221,11 @@ def _positive_name(name: str) -> tuple[str, bool]:
 
 def _value_objection(argument: Argument, value: Any) -> str | None:
     if argument.choices:
-        return None if value in argument.choices else f"must be one of {', '.join(argument.choices)}"
+        return (
+            None
+            if type(value) is str and value in argument.choices
+            else f"must be one of {', '.join(argument.choices)}"
+        )
     match argument.kind:
         case Kind.INTEGER:
             fits = type(value) is int

@@ -1,0 +1,1 @@
+"""The APIs the fake engine speaks: each module reads its requests and writes its responses."""

@@ -57,8 +57,8 @@ def plan_answer(
 
 
 def _room(options: EngineOptions, request: TextRequest, prompt: "array[int]") -> int:
-    room = options.max_model_len - len(prompt)
-    limit = options.max_model_len
+    room = options.context_tokens - len(prompt)
+    limit = options.context_tokens
     if room < 1:
         raise bad_request(
             f"This model's maximum context length is {limit} tokens. However, your request has {len(prompt)} input "

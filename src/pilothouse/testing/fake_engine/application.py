@@ -219,9 +219,9 @@ class Application:
         request = embeddings.parse(exchange.request.body)
         self._check_model(request.model)
         for prompt in request.prompts:
-            if len(prompt) > self.options.max_model_len:
+            if len(prompt) > self.options.context_tokens:
                 raise bad_request(
-                    f"This model's maximum context length is {self.options.max_model_len} tokens. However, your "
+                    f"This model's maximum context length is {self.options.context_tokens} tokens. However, your "
                     f"request has {len(prompt)} input tokens. Please reduce the length of the input messages."
                 )
         value = embeddings.whole(
@@ -254,7 +254,7 @@ class Application:
                 "owned_by": "vllm",
                 "root": self._model,
                 "parent": None,
-                "max_model_len": self.options.max_model_len,
+                "max_model_len": self.options.context_tokens,
             }
             for name in self.options.served_model_names
         ]
@@ -274,7 +274,7 @@ class Application:
             raise bad_request("1 validation error: either `prompt` or `messages` is required", "prompt")
         value = {
             "count": len(tokens),
-            "max_model_len": self.options.max_model_len,
+            "max_model_len": self.options.context_tokens,
             "tokens": tokens.tolist(),
             "token_strs": [text_of(token) for token in tokens],
         }

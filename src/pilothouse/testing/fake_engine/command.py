@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import uvloop
 
 from pilothouse.testing.fake_engine.kv_events import KvEventsUnavailableError
-from pilothouse.testing.fake_engine.options import EngineOptions
+from pilothouse.testing.fake_engine.options import DEFAULT_MAX_MODEL_LEN, EngineOptions
 from pilothouse.testing.fake_engine.scripts import NORMAL, parse_script
 from pilothouse.testing.fake_engine.server import FakeEngine
 
@@ -36,6 +36,7 @@ def parser(prog: str = "python -P -m pilothouse.testing.fake_engine") -> argpars
     """The command line. Long names with a counterpart in vLLM are vLLM's."""
     result = argparse.ArgumentParser(
         prog=prog,
+        usage="%(prog)s [options]",
         description="An OpenAI-compatible inference server without a model: real HTTP, batching, KV cache and metrics.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,7 +56,12 @@ def parser(prog: str = "python -P -m pilothouse.testing.fake_engine") -> argpars
     _number(group, "keep_alive_timeout_s", "seconds after which an idle connection is closed")
 
     group = result.add_argument_group("capacity")
-    _number(group, "max_model_len", "longest prompt and answer, in tokens")
+    group.add_argument(
+        "--max-model-len",
+        type=int,
+        metavar="N",
+        help=f"longest prompt and answer, in tokens (what the KV cache holds, at most {DEFAULT_MAX_MODEL_LEN})",
+    )
     _number(group, "kv_blocks", "size of the KV cache, in blocks")
     _number(group, "block_size", "tokens of a block")
     _number(group, "max_num_seqs", "sequences that run at once")
@@ -109,7 +115,10 @@ def parse(argv: Sequence[str] | None, environment: Mapping[str, str], prog: str 
             api_key=environment.get(KEY_VARIABLE) or None,
         )
     except ValueError as error:
-        arguments.error(str(error))
+        message = str(error)
+        for field in EngineOptions.__struct_fields__:
+            message = message.replace(field, _name(field))
+        arguments.error(message.replace("--served-model-names", "--served-model-name"))
 
 
 def run(options: EngineOptions) -> int:

@@ -4,10 +4,13 @@ import msgspec
 
 from pilothouse.testing.fake_engine.scripts import NORMAL, Script
 
+DEFAULT_MAX_MODEL_LEN = 32768
+
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A fake engine's settings; names with a counterpart in vLLM are vLLM's. Raises ValueError on bad ones.
 
+    `max_model_len` is the longest prompt and answer in tokens; without it, what the KV cache holds, at most 32768.
     `port` 0 asks the system for a free one. `served_model_names` are all accepted; the first is reported.
     `api_key` guards the /v1 routes. `zero_latency` leaves out scheduler and KV cache. `scriptable` lets requests and
     the /fake routes change the engine's behaviour; `script` is for every request that no other script was given for.
@@ -18,7 +21,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     served_model_names: tuple[str, ...] = ("fake-model",)
     api_key: str | None = None
 
-    max_model_len: int = 32768
+    max_model_len: int | None = None
     kv_blocks: int = 8192
     block_size: int = 16  # as vLLM's default on GPUs
     max_num_seqs: int = 256
@@ -54,6 +57,13 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         if problems:
             raise ValueError("; ".join(problems))
 
+    @property
+    def context_tokens(self) -> int:
+        """The longest prompt and answer, in tokens."""
+        if self.max_model_len is not None:
+            return self.max_model_len
+        return min(DEFAULT_MAX_MODEL_LEN, self.kv_blocks * self.block_size)
+
     def _problems(self) -> list[str]:
         problems = [
             f"{name} must be at least {least}, got {getattr(self, name)}"
@@ -69,7 +79,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             problems.append(f"port must be at most 65535, got {self.port}")
         if not self.served_model_names or not all(self.served_model_names):
             problems.append("served_model_names must hold at least one name, and no empty one")
-        if self.kv_blocks * self.block_size < self.max_model_len:
+        if self.kv_blocks * self.block_size < self.context_tokens:
             problems.append(
                 f"kv_blocks x block_size = {self.kv_blocks * self.block_size} tokens must hold one request of "
                 f"max_model_len = {self.max_model_len} tokens: raise kv_blocks or lower max_model_len"
@@ -92,7 +102,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 _LEAST: dict[str, int] = {
     "port": 0,
-    "max_model_len": 1,
+    "context_tokens": 1,
     "kv_blocks": 1,
     "block_size": 1,
     "max_num_seqs": 1,

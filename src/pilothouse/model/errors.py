@@ -139,6 +139,11 @@ _ROWS = (
         "Send a smaller body, or raise gateway.limits.max_body_bytes in the fleet file.",
     ),
     _row(
+        "unsupported_media_type", _CLIENT, 415, "The body is not declared as JSON",
+        "The admin API takes changes as JSON only, so that a web form cannot make them.",
+        "Send content-type: application/json.",
+    ),
+    _row(
         "expectation_failed", _CLIENT, 417, "The expectation is not supported",
         "Only `expect: 100-continue` is understood.",
         "Remove the expect header.",
@@ -199,6 +204,12 @@ _ROWS = (
         "host_not_allowed", _AUTH, 403, "The Host header is not this listener's",
         "The admin listener answers only to its own address, so that a web page cannot reach it by DNS rebinding.",
         "Call it by the address it listens on.",
+    ),
+    _row(
+        "origin_not_allowed", _AUTH, 403, "A web page from elsewhere may not call this",
+        "The request carries the mark of another site's page (origin or sec-fetch-site), and the admin listener "
+        "answers only its own.",
+        "Call it from a command or a server, not from another site's page.",
     ),
     # What the fleet cannot do now.
     _row(

@@ -114,7 +114,7 @@ INTER_TOKEN_LATENCY = _worker(
 )  # fmt: skip
 OVERHEAD = _worker(
     "pilothouse_overhead_seconds", Kind.HISTOGRAM,
-    "Time a request spent in the gateway itself before it was sent upstream, network and engine left out.",
+    "The gateway's own time: from having read the whole request to having sent it upstream.",
     "model", bounds=OVERHEAD_BOUNDS,
 )  # fmt: skip
 IN_FLIGHT_REQUESTS = _worker(

@@ -16,6 +16,7 @@ from typing import Literal, Self, cast
 import msgspec
 
 _READ_BYTES = 64 * 1024
+_PIECES_PER_SECOND = 20  # of a throttled direction
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 
 Ending = Literal["close", "reset", "half_close", "stall"]
@@ -27,8 +28,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """What one direction does. The default passes everything on.
 
     `delay_s` before every piece; `bytes_per_second` at most, on average; written in pieces of `write_size` bytes, each
-    by itself (1 splits at every byte). After exactly `cut_after` bytes of a connection comes `then`; 0 is instead of the
-    first byte.
+    by itself (1 splits at every byte). After exactly `cut_after` bytes of a connection comes `then`; 0 is instead of
+    the first byte.
     """
 
     delay_s: float = 0.0
@@ -136,7 +137,7 @@ class FaultProxy:
         try:
             while data := await reader.read(_READ_BYTES):
                 data = data[:left]
-                for piece in _pieces(data, line.write_size):
+                for piece in _pieces(data, line):
                     await _pace(line, len(piece))
                     writer.write(piece)
                     await writer.drain()
@@ -197,9 +198,10 @@ def _write_eof(writer: asyncio.StreamWriter) -> None:
         writer.write_eof()
 
 
-def _pieces(data: bytes, size: int | None) -> list[bytes]:
-    if size is None:
-        return [data]
+def _pieces(data: bytes, line: Line) -> list[bytes]:
+    size = line.write_size or len(data) or 1
+    if line.bytes_per_second is not None:
+        size = min(size, max(1, int(line.bytes_per_second / _PIECES_PER_SECOND)))
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 

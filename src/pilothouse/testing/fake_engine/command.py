@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ The environment variable PILOTHOUSE_REPLICA_KEY sets the key that clients of /v1
 Exit codes: 0 stopped by SIGTERM or SIGINT, 1 the address or an extra is not there, 2 bad options."""
 
 _DEFAULTS = EngineOptions()
+_FIELD = re.compile(rf"\b({'|'.join(EngineOptions.__struct_fields__)})\b")
 
 
 def parser(prog: str = "python -P -m pilothouse.testing.fake_engine") -> argparse.ArgumentParser:
@@ -105,20 +107,16 @@ def parse(argv: Sequence[str] | None, environment: Mapping[str, str], prog: str 
     """Options from a command line (default: this process's). Bad ones print a message and raise SystemExit(2)."""
     arguments = parser(prog) if prog is not None else parser()
     values = vars(arguments.parse_args(argv))
-    script = values.pop("script")
     names = tuple(values.pop("served_model_name"))
+    script = values.pop("script")
     try:
-        return EngineOptions(
-            **values,
-            served_model_names=names,
-            script=NORMAL if script is None else parse_script(script),
-            api_key=environment.get(KEY_VARIABLE) or None,
-        )
+        values["script"] = NORMAL if script is None else parse_script(script)
     except ValueError as error:
-        message = str(error)
-        for field in EngineOptions.__struct_fields__:
-            message = message.replace(field, _name(field))
-        arguments.error(message.replace("--served-model-names", "--served-model-name"))
+        arguments.error(f"argument --script: {error}")
+    try:
+        return EngineOptions(**values, served_model_names=names, api_key=environment.get(KEY_VARIABLE) or None)
+    except ValueError as error:
+        arguments.error(_FIELD.sub(lambda match: _name(match[0]), str(error)).replace("-names", "-name"))
 
 
 def run(options: EngineOptions) -> int:

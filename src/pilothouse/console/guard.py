@@ -34,7 +34,10 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a refusal, or let the application answer."""
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})  # browsers open them across origins, and no route speaks it
+            return
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         started = False

@@ -204,7 +204,7 @@ class BoardWriter:
 
     def _carry_on_or_begin(self) -> None:
         try:
-            check_header(self._words, BOARD_BYTES)
+            check_header(self._words)
             whole = 0
             for record, end in records(self._directory, self._words[Word.SERIES]):
                 whole += 1
@@ -352,7 +352,7 @@ def _mapped(path: Path, *, writable: bool) -> Iterator[memoryview]:
 def _latest(memory: memoryview) -> list[Record]:
     """The board's series. One that was made again with other bounds counts in its latest form."""
     with memory[:HEADER_BYTES].cast("Q") as words, memory[HEADER_BYTES : HEADER_BYTES + DIRECTORY_BYTES] as directory:
-        check_header(words, len(memory))
+        check_header(words)
         latest = {(record.name, record.labels): record for record, _ in records(directory, words[Word.SERIES])}
     return list(latest.values())
 

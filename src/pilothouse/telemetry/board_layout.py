@@ -84,10 +84,8 @@ def pack_record(record: Record) -> bytes:
     return _RECORD_HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
-def check_header(words: memoryview, size: int) -> None:
-    """Raise `DamagedBoard` unless `words` begin a board of this layout that is `size` bytes long."""
-    if size < BOARD_BYTES:
-        raise DamagedBoard(f"the file has {size} bytes, a board has {BOARD_BYTES}")
+def check_header(words: memoryview) -> None:
+    """Raise `DamagedBoard` unless `words` begin a board of this layout."""
     if words[Word.MAGIC] != MAGIC:
         raise DamagedBoard("the file does not begin as a board does")
     if words[Word.LAYOUT_VERSION] != LAYOUT_VERSION:

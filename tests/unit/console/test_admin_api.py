@@ -291,6 +291,14 @@ async def test_what_the_host_does_not_allow_is_a_conflict(client: httpx2.AsyncCl
 
 
 @pytest.mark.asyncio
+async def test_what_may_work_later_says_when(client: httpx2.AsyncClient, fleet: ScriptedFleet) -> None:
+    fleet.failure = PilothouseError("shutting_down", "The controller is stopping.")
+    response = await client.post("/v1/fleet/reload", headers=BEARER, json={})
+    assert_error(response, 503, "shutting_down")
+    assert response.headers["retry-after"] == "1"
+
+
+@pytest.mark.asyncio
 async def test_a_defect_is_told_without_its_inside(
     client: httpx2.AsyncClient, fleet: ScriptedFleet, caplog: pytest.LogCaptureFixture
 ) -> None:

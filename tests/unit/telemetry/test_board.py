@@ -1,13 +1,18 @@
 """The board: counting, restarts, dead workers, damaged files and the bound on series."""
 
+import errno
+import fcntl
 import os
 import signal
 import stat
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pilothouse.model.errors import PilothouseError
@@ -23,6 +28,7 @@ from pilothouse.telemetry.board import (
 )
 from pilothouse.telemetry.board_layout import (
     BOARD_BYTES,
+    DIRECTORY_BYTES,
     HEADER_BYTES,
     RESERVED_DIRECTORY_BYTES,
     RESERVED_SLOTS,
@@ -198,15 +204,79 @@ def test_a_series_that_is_just_being_published_is_not_read_and_then_overwritten(
     assert path.read_bytes()[end : end + 8] != bytes(8)
 
 
-def test_a_record_that_points_outside_the_slots_is_refused(path: Path) -> None:
+def with_crc(body: bytes) -> bytes:
+    return struct.pack("=II", len(body), zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("record", "count", "complaint"),
+    [
+        (pack_record(Record("evil_total", Kind.COUNTER, (), SLOT_COUNT)), 1, "outside the slots"),
+        (pack_record(Record("evil_total", Kind.COUNTER, (), -1)), 1, "outside the slots"),
+        (with_crc(b"\xc1"), 1, "cannot be read"),
+        (with_crc(msgspec.msgpack.encode(["evil_total", "summary", [], 0])), 1, "cannot be read"),
+        (bytes(8), 2, "damaged"),
+        (with_crc(msgspec.msgpack.encode(["x" * (DIRECTORY_BYTES - 100), "counter", [], 0]))[:-4], 2, "damaged"),
+    ],
+)
+def test_a_directory_that_makes_no_sense_is_refused(path: Path, record: bytes, count: int, complaint: str) -> None:
     writer = BoardWriter(path, worker=0)
-    outside = pack_record(Record("evil_total", Kind.COUNTER, (), SLOT_COUNT))
-    writer._directory[writer._directory_end : writer._directory_end + len(outside)] = outside
-    writer._words[Word.SERIES] += 1
+    room = len(writer._directory) - writer._directory_end
+    writer._directory[writer._directory_end : writer._directory_end + min(len(record), room)] = record[:room]
+    writer._words[Word.SERIES] += count
     writer.close()
 
-    with pytest.raises(PilothouseError, match="outside the slots"):
+    with pytest.raises(PilothouseError, match=complaint):
         read_board(path)
+
+
+def test_more_series_than_the_directory_can_hold_are_refused(path: Path) -> None:
+    writer = BoardWriter(path, worker=0)
+    rest = len(writer._directory) - writer._directory_end
+    filler = with_crc(msgspec.msgpack.encode(["x" * (rest - 60), "counter", [], 0]))
+    padding = rest - len(filler)
+    filler = with_crc(msgspec.msgpack.encode(["x" * (rest - 60 + padding), "counter", [], 0]))
+    writer._directory[writer._directory_end :] = filler
+    writer._words[Word.SERIES] += 3
+    writer.close()
+
+    with pytest.raises(PilothouseError, match="outside the directory"):
+        read_board(path)
+
+
+def test_another_layout_is_refused_by_readers_and_begun_anew_by_a_writer(path: Path) -> None:
+    writer = BoardWriter(path, worker=0)
+    writer.counter("requests_total", {}).add(5)
+    writer._words[Word.LAYOUT_VERSION] = 99
+    writer.close()
+    with pytest.raises(PilothouseError, match="version 99"):
+        read_board(path)
+
+    again = BoardWriter(path, worker=0)
+    again.counter("requests_total", {}).add()
+    again.close()
+
+    assert sample_of(path, "requests_total").value == 1
+
+
+def test_a_full_disk_shows_when_the_board_is_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(fd: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    with pytest.raises(PilothouseError, match="No space left"):
+        BoardWriter(path, worker=0)
+
+
+def test_a_new_writer_waits_for_who_is_just_clearing_gauges(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    BoardWriter(path, worker=0).close()
+    clearing = os.open(path, os.O_RDWR)
+    fcntl.flock(clearing, fcntl.LOCK_EX)
+    monkeypatch.setattr("pilothouse.telemetry.board.time.sleep", lambda pause: fcntl.flock(clearing, fcntl.LOCK_UN))
+
+    BoardWriter(path, worker=0).close()
+
+    os.close(clearing)
 
 
 def test_a_metric_whose_bounds_changed_counts_in_its_latest_form(path: Path) -> None:
@@ -241,6 +311,16 @@ def test_a_full_board_counts_the_rest_under_other(path: Path) -> None:
     assert boards.value("requests_total", {"model": OTHER}) == dropped - 1 > 100
     assert boards.value("requests_total", {"model": "m0"}) == 2
     assert boards.value("late_total", {"model": OTHER, "code": OTHER}) == 2
+
+
+def test_more_metric_names_than_any_catalogue_has_are_a_defect(path: Path, writer: BoardWriter) -> None:
+    def ask_for_ever_more() -> None:
+        for index in range(SLOT_COUNT):
+            writer.counter(f"metric_{index}_total", {})
+
+    with pytest.raises(ValueError, match="no room left"):
+        ask_for_ever_more()
+    assert read_boards(path.parent).problems == ()
 
 
 def test_a_full_directory_counts_the_rest_under_other(path: Path) -> None:

@@ -36,7 +36,10 @@ def tail(path: Path, lines: int) -> tuple[str, ...]:
     """The last lines of the latest run, without terminal sequences; empty when there are none."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            start = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
+            file.seek(start)
+            if start > 0:
+                file.readline()  # the window begins within a line
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ()

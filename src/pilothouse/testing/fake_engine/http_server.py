@@ -215,6 +215,8 @@ class HttpConnection(asyncio.Protocol):
         self._incoming = Request()
         self._body: list[bytes] = []
         self._sizes = [0, 0]  # head and body of the request being read
+        self._in_body = False
+        self._unparsed = 0  # bytes fed since a head began; the parser keeps an unfinished header to itself
         self._paused = False
         self._refused: int | None = None
         self.draining = False
@@ -242,12 +244,16 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """asyncio: bytes of one or more requests."""
         self._stop_idle_timer()
+        if not self._in_body:
+            self._unparsed += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             pass  # the request itself was complete, and is answered without an upgrade
         except httptools.HttpParserError:
             self._refuse(400)
+        if self._unparsed > _MAX_HEAD_BYTES:
+            self._refuse(431)
         if self._refused is not None and self._current is None and not self._queue:
             self._answer_refused()
 
@@ -271,9 +277,12 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The head is there; a client that waits to be asked for the body is asked."""
+        self._in_body = True
+        self._unparsed = 0
         request = self._incoming
         request.method = self._parser.get_method().decode("latin-1")
-        request.keep_alive = self._parser.should_keep_alive()
+        # After an upgrade that is not taken, the parser understands nothing more.
+        request.keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
         request.http10 = self._parser.get_http_version() == "1.0"
         request.path, _, request.query = request.path.partition("?")
         expectation = request.header("expect")
@@ -290,6 +299,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The request is whole: it is handled now, or when those before it are answered."""
+        self._in_body = False
         if self._refused is not None:
             return
         request = self._incoming

@@ -106,7 +106,10 @@ class Application:
             _refuse(exchange, refusal)
         except Exception:
             log.exception("the fake engine failed at %s %s", request.method, request.path)
-            _refuse(exchange, failure())
+            if exchange.head_sent:
+                exchange.cut(reset=False)
+            else:
+                _refuse(exchange, failure())
 
     def state(self) -> EngineState:
         """What the engine is doing, for assertions."""

@@ -54,8 +54,16 @@ class Exchange:
     """
 
     __slots__ = (
-        "_chunked", "_connection", "_corked", "_head_only", "_shaper", "closed", "on_disconnect", "request",
-    )  # fmt: skip
+        "_chunked",
+        "_connection",
+        "_corked",
+        "_head_only",
+        "_shaper",
+        "closed",
+        "head_sent",
+        "on_disconnect",
+        "request",
+    )
 
     def __init__(self, connection: "HttpConnection", request: Request) -> None:
         self._connection = connection
@@ -64,6 +72,7 @@ class Exchange:
         self._corked: list[bytes] | None = None
         self._head_only = request.method == "HEAD"
         self.request = request
+        self.head_sent = False
         self.closed = False
         self.on_disconnect: Callable[[], None] | None = None
 
@@ -131,6 +140,7 @@ class Exchange:
 
     def cut(self, *, reset: bool) -> None:
         """Close the connection here, with what was written so far; `reset` drops even that."""
+        self.uncork()
         self._connection.close(reset=reset)
         self.disconnected()
 
@@ -145,6 +155,7 @@ class Exchange:
             self.on_disconnect()
 
     def _head(self, status: int, lines: list[str], headers: Iterable[tuple[str, str]]) -> bytes:
+        self.head_sent = True
         lines = [f"HTTP/1.1 {status} {_phrase(status)}", f"date: {_date()}", *lines]
         lines += [f"{name}: {value}" for name, value in headers]
         if self._connection.draining:

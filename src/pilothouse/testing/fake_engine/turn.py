@@ -15,6 +15,7 @@ from pilothouse.testing.fake_engine.scheduler import Sequence
 from pilothouse.testing.fake_engine.scripts import Script
 
 _SSE = "text/event-stream; charset=utf-8"
+_MALFORMED_CHUNK = b"not a size\r\n\r\n"
 
 
 class _Choice:
@@ -55,6 +56,8 @@ class Turn:
         self._anthropic = anthropic
         self._ended = ended
         self._loop = asyncio.get_running_loop()
+        self._ends_before_the_first_token = script.error_after == 0 or script.close_after == 0
+        held = script.delay_s > 0 or self._ends_before_the_first_token
         self._choices: dict[Sequence, _Choice] = {}
         for index, plan in enumerate(plans):
             sequence = Sequence(
@@ -62,7 +65,7 @@ class Turn:
                 plan.tokens,
                 listener=self,
                 finish_reason=plan.answer.finish_reason,
-                hold_at=0 if script.delay_s else script.stall_after,
+                hold_at=0 if held else script.stall_after,
                 salt=request.salt,
             )
             self._choices[sequence] = _Choice(index, plan, sequence)
@@ -79,15 +82,17 @@ class Turn:
     def start(self) -> None:
         """Send the sequences to the engine; a stream's head goes out at once, as vLLM's does."""
         self._exchange.on_disconnect = self._client_gone
-        if not self._script.delay_s:
-            self._exchange.cork()
-            self._answer_begins()
-        else:
+        delayed = self._script.delay_s > 0
+        if delayed:
             self._later(self._script.delay_s, self._delay_is_over)
+        else:
+            self._exchange.cork()
+            self._begin_answer()
         for sequence in self._choices:
-            if not self._over:
-                self._engine.submit(sequence)
-        self._exchange.uncork()
+            self._engine.submit(sequence)
+        if not delayed:
+            self._act_before_the_first_token()
+            self._exchange.uncork()
 
     def tokens_ready(self, sequence: Sequence) -> None:
         """The engine has got further with one of the sequences."""
@@ -123,23 +128,27 @@ class Turn:
         self._complete(answers)
 
     def _delay_is_over(self) -> None:
-        self._answer_begins()
-        for sequence in self._choices:
-            if not self._over:
+        self._begin_answer()
+        if not self._ends_before_the_first_token:
+            for sequence in self._choices:
                 self._engine.release(sequence, self._script.stall_after)
+        self._act_before_the_first_token()
 
-    def _answer_begins(self) -> None:
+    def _begin_answer(self) -> None:
         if self._request.stream:
             self._exchange.start_stream(_SSE, self._script.headers.items())
-        if self._watches_tokens:
+            if self._script.malformed_chunk_after == 0:
+                self._exchange.write_framed(_MALFORMED_CHUNK)
+
+    def _act_before_the_first_token(self) -> None:
+        if self._ends_before_the_first_token:
             self._act_on_position()
-        if self._script.stall_after == 0 and self._script.stall_s is not None:
+        elif self._script.stall_after == 0 and self._script.stall_s is not None:
             self._later(self._script.stall_s, self._stall_is_over)
 
     def _stall_is_over(self) -> None:
         for sequence in self._choices:
-            if not self._over:
-                self._engine.release(sequence)
+            self._engine.release(sequence)
 
     def _relay(self, choice: _Choice) -> bool:
         """Write what is new of a choice. False when a script has ended the turn over it."""
@@ -173,7 +182,7 @@ class Turn:
         """Do what the script says for this many tokens. False when that ends the turn."""
         script = self._script
         if script.malformed_chunk_after == self._tokens and self._request.stream:
-            self._exchange.write_framed(b"not a size\r\n\r\n")
+            self._exchange.write_framed(_MALFORMED_CHUNK)
         if script.error_after == self._tokens:
             self._fail()
         elif script.close_after == self._tokens:

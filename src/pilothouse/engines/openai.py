@@ -64,6 +64,7 @@ class OpenAIDriver(Driver):
             problems.append(Problem(path=("upstream",), message="the openai engine needs upstream.url"))
         else:
             problems += _check_url(deployment.upstream.url)
+            problems += _check_key(deployment.upstream.api_key)
         if deployment.weights is not None:
             problems.append(Problem(path=("weights",), message="the openai engine has its weights elsewhere"))
         if deployment.engine.version is not None:
@@ -118,11 +119,22 @@ def _check_url(text: str) -> list[Problem]:
         return problem("credentials do not belong in the URL: use upstream.api_key")
     if url.query or url.fragment:
         return problem("the URL must end with its path")
-    if any(character.isspace() or not character.isprintable() for character in text):
-        return problem("the URL must not contain spaces or control characters")
+    if not _fits_a_header(text):
+        return problem("the URL must be of printable ASCII characters without spaces")
     if _is_link_local(url.hostname):
         return problem("link-local addresses are refused: they lead to the host's metadata services")
     return []
+
+
+def _check_key(key: str | None) -> list[Problem]:
+    if key is None or (key and _fits_a_header(key)):
+        return []
+    message = "the key is empty, or has characters that a header cannot carry"  # the key itself is never shown
+    return [Problem(path=("upstream", "api_key"), message=message)]
+
+
+def _fits_a_header(text: str) -> bool:
+    return text.isascii() and text.isprintable() and " " not in text
 
 
 def _is_link_local(host: str) -> bool:

@@ -162,8 +162,9 @@ class LocalPlacement:
             boot_id=boot_id(),
         )
         pid = self._spawn(record, {name: self._env[name] for name in _PASSED_ON if name in self._env} | dict(env))
+        pidfd = _open_pidfd_of_child(pid, replica)
         identity = ProcessIdentity(pid=pid, start_ticks=start_ticks(pid), boot_id=record.boot_id)
-        self._watch(replica, identity, os.pidfd_open(pid))
+        self._watch(replica, identity, pidfd)
         return RunningProcess(replica=replica, pid=pid, started_at=record.launched_at, endpoint=endpoint)
 
     def adoptable(self, replica: ReplicaId, digest: str) -> RunningProcess | None:
@@ -172,10 +173,12 @@ class LocalPlacement:
         if found is None or found[1] is not RecordState.RUNNING or found[0].digest != digest:
             return None
         record = found[0]
-        pidfd = open_pidfd(record.identity)
-        if pidfd is None:
-            return None
-        self._watch(replica, record.identity, pidfd)
+        watched = self._watched.get(replica)
+        if watched is None or watched.identity != record.identity:
+            pidfd = open_pidfd(record.identity)
+            if pidfd is None:
+                return None
+            self._watch(replica, record.identity, pidfd)
         return RunningProcess(replica=replica, pid=record.pid, started_at=record.launched_at, endpoint=record.endpoint)
 
     def recorded(self) -> tuple[ReplicaId, ...]:
@@ -311,6 +314,16 @@ def end_recorded_processes(paths: FleetPaths, grace_s: float) -> list[str]:
     """
     require_linux()
     return _end(paths.replicas_dir, recorded_replicas(paths.replicas_dir), grace_s)
+
+
+def _open_pidfd_of_child(pid: int, replica: ReplicaId) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        # Unwatched it would never be reaped.
+        signal_group(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise PilothouseError("replica_start_failed", f"{replica} cannot be watched: {error.strerror}") from error
 
 
 def _end(directory: Path, replicas: tuple[ReplicaId, ...], grace_s: float) -> list[str]:

@@ -59,6 +59,8 @@ def test_the_server_is_asked_by_its_own_name_for_the_model(make_deployment: Make
         ("https://example.com:0/v1", "port 0"),
         ("https://[::1/v1", "not a URL"),
         ("https://example.com/a b", "spaces"),
+        ("https://ex\u00e4mple.com/v1", "printable ASCII"),
+        ("https://example.com/\x7f", "printable ASCII"),
         ("http://169.254.169.254/v1", "link-local"),
         ("http://[fe80::1]/v1", "link-local"),
         ("http://[fe80::1%25eth0]/v1", "link-local"),
@@ -70,6 +72,13 @@ def test_urls_that_cannot_be_meant_are_refused(make_deployment: MakeDeployment, 
     assert problem.path == ("upstream", "url")
     assert message in problem.message
     assert "secret" not in problem.message
+
+
+@pytest.mark.parametrize("key", ["", "sk-1\n", "sk-1\r\nx-evil: 1", "sk 1", "sk-\u00e9"])
+def test_a_key_that_a_header_cannot_carry_is_refused_and_not_shown(make_deployment: MakeDeployment, key: str) -> None:
+    (problem,) = DRIVER.check(make_deployment("openai", url="https://a.example", api_key=key))
+    assert problem.path == ("upstream", "api_key")
+    assert "sk" not in problem.message
 
 
 def test_what_belongs_to_processes_is_refused(make_deployment: MakeDeployment) -> None:

@@ -428,6 +428,24 @@ async def test_a_log_that_cannot_be_opened_leaves_no_process(
     assert placement.adoptable(A0, "d") is None
 
 
+@pytest.mark.asyncio
+async def test_a_process_that_cannot_be_watched_is_not_kept(
+    placement: LocalPlacement, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def too_many(pid: int) -> int:
+        started.append(pid)
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", too_many)
+    with pytest.raises(PilothouseError, match="a-0 cannot be watched: Too many open files"):
+        await start(placement, SLEEP)
+    monkeypatch.undo()
+    assert placement.adoptable(A0, "d") is None
+    assert not Path(f"/proc/{started[0]}").exists()
+
+
 def test_without_pidfds_it_says_what_it_needs(paths: FleetPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
     with pytest.raises(PilothouseError, match=r"Linux 5\.3") as caught:

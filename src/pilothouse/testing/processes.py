@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 _KEPT_LINES = 200
 _KILL_AFTER_S = 5.0
+_LAST_WORDS_S = 1.0
 _POLL_S = 0.01
 
 
@@ -63,13 +64,12 @@ class TestProcess:
 
     async def wait(self, timeout_s: float = 10.0) -> int:
         """The exit code, once it has ended. Raises ProcessFailedError."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                code = await self._process.wait()
-                await self._reading
-                return code
-        except TimeoutError:
-            raise self._failure(f"did not end within {timeout_s} s") from None
+        code = await self._exit_code(timeout_s)
+        if code is None:
+            raise self._failure(f"did not end within {timeout_s} s")
+        # Its last words; a child of its own that lives on can keep the pipe open.
+        await asyncio.wait((self._reading,), timeout=_LAST_WORDS_S)
+        return code
 
     def send(self, number: signal.Signals) -> None:
         """A signal to the process, if it is there."""
@@ -80,16 +80,22 @@ class TestProcess:
         """SIGTERM, then SIGKILL to its whole group; the exit code."""
         if self.returncode is None:
             self.send(signal.SIGTERM)
-            try:
-                async with asyncio.timeout(_KILL_AFTER_S):
-                    await self._process.wait()
-            except TimeoutError:
-                pass
+            await self._exit_code(_KILL_AFTER_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         code = await self._process.wait()
         await self._reading
         return code
+
+    async def _exit_code(self, timeout_s: float) -> int | None:
+        # Process.wait() returns only when the pipe is closed as well, which children of the process can prevent.
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while self.returncode is None:
+            if loop.time() > deadline:
+                break
+            await asyncio.sleep(_POLL_S)
+        return self.returncode
 
     async def _read(self) -> None:
         stream = self._process.stdout

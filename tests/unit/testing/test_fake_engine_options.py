@@ -1,5 +1,7 @@
 """The fake engine's options, and its command line."""
 
+from pathlib import Path
+
 import pytest
 
 from pilothouse.testing.fake_engine.command import KEY_VARIABLE, parse, parser
@@ -80,3 +82,10 @@ def test_the_help_leads_to_examples(capsys: pytest.CaptureFixture[str]) -> None:
         parse(["--help"], {}, "pilothouse fake-engine")
     assert ended.value.code == 0
     assert "pilothouse fake-engine --port 8000 --served-model-name my-model" in capsys.readouterr().out
+
+
+def test_the_reference_names_every_option_and_every_field_of_a_script() -> None:
+    reference = Path(__file__).parents[3].joinpath("docs/reference/fake-engine.md").read_text()
+    options = {option for action in parser()._actions for option in action.option_strings if option.startswith("--")}
+    assert [option for option in options - {"--help"} if f"`{option}`" not in reference] == []
+    assert [field for field in Script.__struct_fields__ if f"`{field}`" not in reference] == []

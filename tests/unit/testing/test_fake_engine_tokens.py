@@ -50,8 +50,17 @@ def test_the_next_turn_of_a_chat_extends_the_tokens_of_the_last() -> None:
     assert chat_tokens(following)[: len(first) + 5] == first + tokenize(answer)
 
 
-def test_parts_and_other_content_count_as_well() -> None:
-    text = chat_tokens([Message(role="user", content="look")])
-    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
-    assert len(chat_tokens([Message(role="user", content=parts)])) > len(text)
-    assert len(chat_tokens([Message(role="user", content="look")], tools=[{"type": "function"}])) > len(text)
+def test_a_part_that_is_no_text_costs_the_same_whatever_its_size() -> None:
+    def tokens_with(image: str) -> list[int]:
+        parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": image}}]
+        return chat_tokens([Message(role="user", content=parts)]).tolist()
+
+    small, large = tokens_with("data:,x"), tokens_with("data:," + "x" * 1_000_000)
+    assert len(small) == len(large) == len(chat_tokens([Message(role="user", content="look")])) + 64
+    assert small != large
+    assert small == tokens_with("data:,x")
+
+
+def test_tools_are_part_of_the_prompt() -> None:
+    messages = [Message(role="user", content="look")]
+    assert len(chat_tokens(messages, tools=[{"type": "function"}])) > len(chat_tokens(messages))

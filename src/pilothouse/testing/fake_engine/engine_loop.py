@@ -1,6 +1,7 @@
 """What gives the scheduler's steps their time: an event loop's timer, or nothing at all."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
@@ -10,6 +11,8 @@ import msgspec
 from pilothouse.testing.fake_engine.cache_events import CacheEvent
 from pilothouse.testing.fake_engine.metrics import EngineMetrics
 from pilothouse.testing.fake_engine.scheduler import Scheduler, Sequence, Step
+
+log = logging.getLogger(__name__)
 
 # A loop's timers fire up to a few milliseconds late. That much is made up for by the next steps, so that steps of
 # less than a millisecond keep their mean; a longer delay is a busy machine, and a real engine would be late as well.
@@ -136,7 +139,10 @@ class TimedEngine:
         for sequence in progressed:
             self._metrics.token(sequence, now)
             if sequence.listener is not None:
-                sequence.listener.tokens_ready(sequence)
+                try:
+                    sequence.listener.tokens_ready(sequence)
+                except Exception:
+                    log.exception("a request failed; the engine goes on with the others")
 
 
 class InstantEngine:

@@ -4,13 +4,13 @@ import msgspec
 
 from pilothouse.testing.fake_engine.scripts import NORMAL, Script
 
-DEFAULT_MAX_MODEL_LEN = 32768
+DEFAULT_MAX_MODEL_LEN = 131072
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A fake engine's settings; names with a counterpart in vLLM are vLLM's. Raises ValueError on bad ones.
 
-    `max_model_len` is the longest prompt and answer in tokens; without it, what the KV cache holds, at most 32768.
+    `max_model_len` is the longest prompt and answer in tokens; without it, what the KV cache holds, at most 131072.
     `port` 0 asks the system for a free one. `served_model_names` are all accepted; the first is reported.
     `api_key` guards the /v1 routes. `zero_latency` leaves out scheduler and KV cache. `scriptable` lets requests and
     the /fake routes change the engine's behaviour; `script` is for every request that no other script was given for.

@@ -2,14 +2,16 @@
 
 from array import array
 from collections.abc import Iterator
+from hashlib import shake_128
 from typing import Any
 
 import msgspec
 
 from pilothouse.testing.fake_engine.errors import bad_request
-from pilothouse.testing.fake_engine.tokens import tokenize_pieces
+from pilothouse.testing.fake_engine.tokens import BYTES_PER_TOKEN, tokenize_pieces
 
 _END = "<|end|>\n"
+_TOKENS_OF_OTHER_PARTS = 64
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -46,9 +48,14 @@ def _content(content: Any) -> Iterator[str]:
     elif isinstance(content, list):
         for part in content:
             text = part.get("text") if isinstance(part, dict) else part
-            yield text if isinstance(text, str) else _json(part)
+            yield text if isinstance(text, str) else _stand_in(part)
     elif content is not None:
         raise bad_request("1 validation error: `content` must be a string or a list of parts", "messages")
+
+
+def _stand_in(part: Any) -> str:
+    # An image costs tokens by its size on the screen, not by its bytes.
+    return shake_128(msgspec.json.encode(part)).hexdigest(_TOKENS_OF_OTHER_PARTS * BYTES_PER_TOKEN // 2)
 
 
 def _json(value: Any) -> str:

@@ -79,7 +79,8 @@ async def test_scripts_by_header_and_by_route(client: httpx2.AsyncClient) -> Non
     wrong = await client.post(CHAT, json=question(), headers={"x-fake-engine": '{"sttatus": 1}'})
     assert wrong.status_code == 400
     assert "unknown field `sttatus`" in wrong.json()["error"]["message"]
-    assert (await client.post("/fake/script", json={"scripts": []})).status_code == 400
+    for bad in ({"scripts": []}, {"script": {}, "times": 0}, {"script": {"status": 1}}):
+        assert (await client.post("/fake/script", json=bad)).status_code == 400
 
 
 @pytest.mark.asyncio
@@ -297,3 +298,19 @@ async def test_zero_latency_answers_with_the_same_bytes() -> None:
         await wait_until(lambda: instant.state().running == 1, "it is stalled")
         stalled.cancel()
         await wait_until(lambda: instant.state().aborted == 1, "it is aborted")
+
+
+@pytest.mark.parametrize("script", [Script(close_after=3), Script(error_after=3), Script(stall_after=3, stall_s=0.01)])
+@pytest.mark.asyncio
+async def test_faults_of_several_choices_with_zero_latency(script: Script) -> None:
+    async with FakeEngine(EngineOptions(zero_latency=True, script=script)) as engine:
+        async with httpx2.AsyncClient(base_url=engine.url, trust_env=False) as client:
+            try:
+                answer = await client.post(CHAT, json=question(n=3, tokens=9))
+            except httpx2.RemoteProtocolError:
+                assert script.close_after is not None
+            else:
+                assert ('"code":500' in answer.text) is (script.error_after is not None)
+                assert answer.text.endswith("data: [DONE]\n\n")
+        state = engine.state()
+        assert (state.running, state.in_flight) == (0, 0)

@@ -10,6 +10,8 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+from pilothouse.engines.base import REPLICA_KEY_VARIABLE
+
 _KEPT_LINES = 200
 _KILL_AFTER_S = 5.0
 _LAST_WORDS_S = 1.0
@@ -135,9 +137,9 @@ async def running_fake_engine(
     """A fake engine as a process of its own on a free port: the process, and its URL without a path."""
     argv = [sys.executable, "-P", "-m", "pilothouse.testing.fake_engine", "--port=0", *options]
     env = dict(os.environ)
-    env.pop("PILOTHOUSE_REPLICA_KEY", None)
+    env.pop(REPLICA_KEY_VARIABLE, None)
     if key is not None:
-        env["PILOTHOUSE_REPLICA_KEY"] = key
+        env[REPLICA_KEY_VARIABLE] = key
     async with running_process(argv, env=env) as process:
         match = await process.wait_for_line(r"^fake engine: .* at (http://\S+)$", timeout_s)
         yield process, match[1]

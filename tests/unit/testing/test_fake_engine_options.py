@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pilothouse.testing.fake_engine.command import KEY_VARIABLE, parse, parser
+from pilothouse.engines.base import REPLICA_KEY_VARIABLE
+from pilothouse.testing.fake_engine.command import parse, parser
 from pilothouse.testing.fake_engine.options import EngineOptions
 from pilothouse.testing.fake_engine.scripts import Script
 
@@ -20,7 +21,7 @@ def test_options_by_flags_values_and_environment() -> None:
             "--zero-latency", "false", "--no-enable-prefix-caching", "--time-scale", "0.5",
             "--script", '{"stall_after": 5}',
         ],
-        {KEY_VARIABLE: "secret"},
+        {REPLICA_KEY_VARIABLE: "secret"},
     )  # fmt: skip
     assert options == EngineOptions(
         host="127.0.0.2",
@@ -36,7 +37,7 @@ def test_options_by_flags_values_and_environment() -> None:
 
 
 def test_an_empty_key_is_no_key() -> None:
-    assert parse([], {KEY_VARIABLE: ""}).api_key is None
+    assert parse([], {REPLICA_KEY_VARIABLE: ""}).api_key is None
 
 
 @pytest.mark.parametrize(

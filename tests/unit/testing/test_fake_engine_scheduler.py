@@ -216,6 +216,14 @@ def test_removal_frees_blocks_at_once_and_counts_its_reason() -> None:
     assert engine.finished == {"abort": 2}
 
 
+def test_a_sequence_that_was_never_added_can_be_ended() -> None:
+    engine = scheduler()
+    stranger = sequence(4, 4)
+    assert not engine.remove(stranger, "abort")
+    assert stranger.finished
+    assert engine.finished == {}
+
+
 def test_a_held_sequence_keeps_its_blocks_and_gets_no_further() -> None:
     engine = scheduler()
     held = sequence(8, 5)

@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 
 import uvloop
 
+from pilothouse.engines.base import REPLICA_KEY_VARIABLE
 from pilothouse.testing.fake_engine.kv_events import KvEventsUnavailableError
 from pilothouse.testing.fake_engine.options import DEFAULT_MAX_MODEL_LEN, EngineOptions
 from pilothouse.testing.fake_engine.scripts import NORMAL, parse_script
 from pilothouse.testing.fake_engine.server import FakeEngine
-
-KEY_VARIABLE = "PILOTHOUSE_REPLICA_KEY"
 
 _EXAMPLES = """\
 examples:
@@ -114,7 +113,7 @@ def parse(argv: Sequence[str] | None, environment: Mapping[str, str], prog: str 
     except ValueError as error:
         arguments.error(f"argument --script: {error}")
     try:
-        return EngineOptions(**values, served_model_names=names, api_key=environment.get(KEY_VARIABLE) or None)
+        return EngineOptions(**values, served_model_names=names, api_key=environment.get(REPLICA_KEY_VARIABLE) or None)
     except ValueError as error:
         arguments.error(_FIELD.sub(lambda match: _name(match[0]), str(error)).replace("-names", "-name"))
 

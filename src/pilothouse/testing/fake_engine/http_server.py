@@ -225,7 +225,7 @@ class HttpConnection(asyncio.Protocol):
         self._current: Exchange | None = None
         self._incoming = Request()
         self._body: list[bytes] = []
-        self._sizes = [0, 0]  # head and body of the request being read
+        self._body_bytes = 0
         self._in_body = False
         self._unparsed = 0  # bytes fed since a head began; the parser keeps an unfinished header to itself
         self._paused = False
@@ -274,17 +274,15 @@ class HttpConnection(asyncio.Protocol):
         """A new request."""
         self._incoming = Request()
         self._body = []
-        self._sizes = [0, 0]
+        self._body_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A part of the target."""
         self._incoming.path += url.decode("latin-1")
-        self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header line."""
         self._incoming.headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
-        self._count_head(len(name) + len(value))
 
     def on_headers_complete(self) -> None:
         """The head is there; a client that waits to be asked for the body is asked."""
@@ -302,8 +300,8 @@ class HttpConnection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """A part of the body."""
-        self._sizes[1] += len(data)
-        if self._sizes[1] > _MAX_BODY_BYTES:
+        self._body_bytes += len(data)
+        if self._body_bytes > _MAX_BODY_BYTES:
             self._refuse(413)
         elif self._refused is None:
             self._body.append(data)
@@ -377,11 +375,6 @@ class HttpConnection(asyncio.Protocol):
     def _begin(self, request: Request) -> None:
         self._current = Exchange(self, request)
         self._handle(self._current)
-
-    def _count_head(self, size: int) -> None:
-        self._sizes[0] += size
-        if self._sizes[0] > _MAX_HEAD_BYTES:
-            self._refuse(431)
 
     def _refuse(self, status: int) -> None:
         if self._refused is None:

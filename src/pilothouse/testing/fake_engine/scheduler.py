@@ -147,13 +147,16 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence, reason: str) -> bool:
-        """End a sequence early and free its blocks at once. False when it has ended already."""
+        """End a sequence early and free its blocks at once. False when it has ended already, or was never added."""
         if sequence.finished:
             return False
         if sequence in self.running:
             self.running.remove(sequence)
-        else:
+        elif sequence in self.waiting:
             self.waiting.remove(sequence)
+        else:
+            sequence.finished = True
+            return False
         self._end(sequence, reason)
         return True
 

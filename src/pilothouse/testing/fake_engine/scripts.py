@@ -1,7 +1,7 @@
 """What a fake engine shall do with a request, other than answer it well."""
 
 from collections import deque
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -83,7 +83,7 @@ class ScriptOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`script` for the next `times` requests: those for `path`, or, without one, those to a route that generates."""
 
     script: Script
-    times: int = 1
+    times: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1
     path: str | None = None
 
 

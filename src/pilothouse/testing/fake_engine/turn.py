@@ -89,7 +89,8 @@ class Turn:
             self._exchange.cork()
             self._begin_answer()
         for sequence in self._choices:
-            self._engine.submit(sequence)
+            if not sequence.finished:  # an instant engine may have been told to break off by now
+                self._engine.submit(sequence)
         if not delayed:
             self._act_before_the_first_token()
             self._exchange.uncork()

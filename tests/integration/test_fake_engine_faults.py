@@ -79,6 +79,7 @@ async def test_scripts_by_header_and_by_route(client: httpx2.AsyncClient) -> Non
     wrong = await client.post(CHAT, json=question(), headers={"x-fake-engine": '{"sttatus": 1}'})
     assert wrong.status_code == 400
     assert "unknown field `sttatus`" in wrong.json()["error"]["message"]
+    bad: Any
     for bad in ({"scripts": []}, {"script": {}, "times": 0}, {"script": {"status": 1}}):
         assert (await client.post("/fake/script", json=bad)).status_code == 400
 

@@ -327,15 +327,24 @@ def _open_pidfd_of_child(pid: int, replica: ReplicaId) -> int:
 
 
 def _end(directory: Path, replicas: tuple[ReplicaId, ...], grace_s: float) -> list[str]:
-    found = {replica: read_record(directory, replica) for replica in replicas}
-    states = {replica: each for replica, each in found.items() if each is not None}
-    end_groups([record.identity for record, state in states.values() if state is RecordState.RUNNING], grace_s)
-    for record, state in states.values():
+    states: dict[ReplicaId, tuple[ProcessRecord, RecordState] | None] = {}
+    unreadable: PilothouseError | None = None
+    for replica in replicas:
+        try:
+            states[replica] = read_record(directory, replica)
+        except PilothouseError as error:
+            # The others are ended all the same.
+            unreadable = error
+    found = [each for each in states.values() if each is not None]
+    end_groups([record.identity for record, state in found if state is RecordState.RUNNING], grace_s)
+    for record, state in found:
         if state is RecordState.STRAGGLING:
             signal_group(record.pid, signal.SIGKILL)
-    for replica in replicas:
+    for replica in states:
         remove_record(directory, replica)
-    return [str(replica) for replica, (_, state) in states.items() if state is not RecordState.GONE]
+    if unreadable is not None:
+        raise unreadable
+    return [str(record.replica) for record, state in found if state is not RecordState.GONE]
 
 
 def _mib(size: int) -> str:

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from pilothouse.placement.weights import ProgressSink
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.spec import DeploymentSpec, WeightsSpec
-from pilothouse.placement import host, local
+from pilothouse.placement import host, local, process_records
 from pilothouse.placement.local import LocalPlacement, RunningProcess, end_recorded_processes
 from pilothouse.placement.processes import identify
 
@@ -240,6 +241,21 @@ async def test_down_ends_a_group_whose_leader_is_gone(
     assert identify(child) is not None
     assert end_recorded_processes(paths, grace_s=1) == ["a-0"]
     await gone(child)
+
+
+@pytest.mark.asyncio
+async def test_a_record_that_cannot_be_understood_does_not_save_the_others(
+    paths: FleetPaths, placement: LocalPlacement, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_records, "_LAUNCH_WAIT_S", 0.0)
+    process = await start(placement, SLEEP, "b-0")
+    await printed(placement, ReplicaId("b-0"))
+    with (paths.replicas_dir / "a-0.json").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(PilothouseError, match=r"a-0\.json is held by a process that does not say who it is"):
+            await asyncio.to_thread(end_recorded_processes, paths, 5)
+    assert await exit_of(placement, process) == -signal.SIGTERM
+    assert placement.recorded() == (A0,)
 
 
 CRASHING_CONTROLLER = """

@@ -22,31 +22,37 @@ class LaunchProcess(Effect, frozen=True, kw_only=True):
 
 
 class Probe(Effect, frozen=True, kw_only=True):
-    """Ask the engine whether it can serve. Answered by ProbeAnswered."""
+    """Ask the engine whether it can serve, without running the model. Answered by ProbeAnswered with the same token."""
+
+    token: int
 
 
 class PublishState(Effect, frozen=True, kw_only=True):
-    """Tell the workers and the console. Carries what they need."""
+    """Tell the workers and the console. `detail` says why; `log_tail` is what a process said last, oldest first."""
 
     state: ReplicaState
-    endpoint: Endpoint | None
-    detail: str
+    endpoint: Endpoint | None = None
+    detail: str = ""
+    log_tail: tuple[str, ...] = ()
 
 
 class AwaitDrained(Effect, frozen=True, kw_only=True):
-    """Watch the in-flight counts. Answered by DrainCompleted."""
+    """Watch the in-flight counts. Answered by DrainCompleted, unless the process is told to end before."""
 
 
 class TerminateProcess(Effect, frozen=True, kw_only=True):
-    """Ask the process group to end."""
+    """Ask the process group to end. Its end is told by ProcessExited."""
 
 
 class KillProcess(Effect, frozen=True, kw_only=True):
-    """End the process group now."""
+    """End the process group now. Its end is told by ProcessExited."""
 
 
 class ReleasePlacement(Effect, frozen=True, kw_only=True):
-    """Give back the port and remove the record: nothing of the replica is left on this host."""
+    """Give back the port and remove the record: nothing of the replica is left on this host.
+
+    Ends a placement that is still under way, which then is not answered.
+    """
 
 
 class WakeAt(Effect, frozen=True, kw_only=True):
@@ -54,3 +60,17 @@ class WakeAt(Effect, frozen=True, kw_only=True):
 
     at: MonotonicNs
     token: int
+
+
+AnyEffect = (
+    PlaceReplica
+    | LaunchProcess
+    | Probe
+    | PublishState
+    | AwaitDrained
+    | TerminateProcess
+    | KillProcess
+    | ReleasePlacement
+    | WakeAt
+)
+"""Every effect, as the tagged union that a journal is decoded with."""

@@ -1,6 +1,8 @@
 """What happened to a replica. Past tense; every event says when, and time enters a machine in no other way.
 
-The counterpart is `effects.py`. The machine between them is `policy/replica_lifecycle.py`.
+Events are kept in journals, so they carry no secrets: the `authorization` of an endpoint in here is always `None`, and
+whoever speaks to the engine adds it. The counterpart is `effects.py`; the machine between them is
+`policy/replica_lifecycle.py`.
 """
 
 import msgspec
@@ -16,15 +18,23 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class ReplicaRequested(Event, frozen=True, kw_only=True):
-    """The fleet file wants this replica (again)."""
+    """The fleet file wants this replica; for a failed one: try again now."""
 
 
 class ReplicaPlaced(Event, frozen=True, kw_only=True):
-    """Weights are on this host, and a port and its share of the host are set aside."""
+    """Weights are on this host, and a port and its share of the host are set aside.
+
+    `endpoint` is set when there is nothing to launch, because somebody else runs the engine.
+    """
+
+    endpoint: Endpoint | None = None
 
 
 class PlacementFailed(Event, frozen=True, kw_only=True):
-    """It cannot be placed. `code` is in the error table; `permanent` means only a change by a person helps."""
+    """It cannot be placed, or not be launched. `code` is in the error table.
+
+    `permanent` means that only a change by a person helps.
+    """
 
     code: str
     message: str
@@ -53,11 +63,18 @@ class ProcessExited(Event, frozen=True, kw_only=True):
 
 
 class ProbeAnswered(Event, frozen=True, kw_only=True):
-    """A probe came back. `ready`: it can serve. Not ready with `listening` means it is still loading."""
+    """The probe with this token came back. `ready`: it can serve. Not ready with `listening`: it is still loading."""
 
+    token: int
     ready: bool
     listening: bool
-    detail: str
+    detail: str = ""
+
+
+class SuspicionRaised(Event, frozen=True, kw_only=True):
+    """A worker was refused or dropped by the replica: look at it now rather than at the next turn."""
+
+    reason: str
 
 
 class DrainRequested(Event, frozen=True, kw_only=True):
@@ -74,3 +91,19 @@ class Woke(Event, frozen=True, kw_only=True):
     """The timer that `WakeAt` with this token asked for."""
 
     token: int
+
+
+AnyEvent = (
+    ReplicaRequested
+    | ReplicaPlaced
+    | PlacementFailed
+    | ProcessStarted
+    | ReplicaAdopted
+    | ProcessExited
+    | ProbeAnswered
+    | SuspicionRaised
+    | DrainRequested
+    | DrainCompleted
+    | Woke
+)
+"""Every event, as the tagged union that a journal is decoded with."""

@@ -283,6 +283,18 @@ _ROWS = (
         retryable=True,
     ),
     _row(
+        "controller_unreachable", _HOST, None, "The controller does not answer",
+        "The fleet's supervisor runs, but nothing answers on the admin address: the controller may be restarting.",
+        "Try again; `pilothouse logs controller` shows what it is doing. Requests are served without it.",
+        retryable=True,
+    ),
+    _row(
+        "process_crash_loop", _HOST, None, "A process of the fleet keeps ending",
+        "The controller or a gateway worker ended several times while the fleet was starting.",
+        "Read its last log lines (`pilothouse logs controller`, `pilothouse logs worker-0`); if they do not name a "
+        "cause on this host, report it.",
+    ),
+    _row(
         "port_in_use", _HOST, None, "A port is taken",
         "Another process listens on an address that the fleet file names.",
         "Stop that process, or choose another address under gateway.listen or controller.listen.",

@@ -56,7 +56,7 @@ class Child:
         self._gone = asyncio.Event()
         self._gone.set()
         self._process: subprocess.Popen[bytes] | None = None
-        self._record: ChildRecord | None = None
+        self._identity: ProcessIdentity | None = None
         self._pidfd = -1
         self._started = 0.0
         self._early_deaths = 0
@@ -65,9 +65,9 @@ class Child:
         self._restart: asyncio.TimerHandle | None = None
 
     @property
-    def record(self) -> ChildRecord | None:
-        """The process that runs now."""
-        return self._record
+    def record(self) -> ChildRecord:
+        """What is known of it now."""
+        return ChildRecord(name=self.spec.name, process=self._identity, restarts=self._restarts)
 
     def start(self) -> None:
         """Run it. Its output goes to its log file.
@@ -89,8 +89,7 @@ class Child:
         finally:
             os.close(log)
         pid = self._process.pid
-        identity = ProcessIdentity(pid=pid, start_ticks=start_ticks(pid), boot_id=boot_id())
-        self._record = ChildRecord(name=self.spec.name, process=identity, restarts=self._restarts)
+        self._identity = ProcessIdentity(pid=pid, start_ticks=start_ticks(pid), boot_id=boot_id())
         self._pidfd = os.pidfd_open(pid)
         self._loop.add_reader(self._pidfd, self._exited)
         self._started = self._loop.time()
@@ -102,11 +101,15 @@ class Child:
         if self._process is not None:
             self._process.send_signal(number)
 
-    async def stop(self, hurry: asyncio.Event) -> bool:
-        """Ask it to end, and kill it when its grace is over or `hurry` is set. True if it had not to be killed."""
+    def start_no_more(self) -> None:
+        """Leave it dead when it dies, and if it is dead now."""
         self._stopping = True
         if self._restart is not None:
             self._restart.cancel()
+
+    async def stop(self, hurry: asyncio.Event) -> bool:
+        """Ask it to end, and kill it when its grace is over or `hurry` is set. True if it had not to be killed."""
+        self.start_no_more()
         self.signal(signal.SIGTERM)
         await _either(self._gone, hurry, timeout_s=self.spec.stop_grace_s)
         if self._gone.is_set():
@@ -120,7 +123,7 @@ class Child:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         status = self._process.wait()
-        self._process, self._record = None, None
+        self._process, self._identity = None, None
         self._gone.set()
         how = f"was ended by signal {-status}" if status < 0 else f"ended with exit code {status}"
         self._on_death(self.spec.name)

@@ -1,5 +1,6 @@
 """`pilothouse fake-engine`: the scriptable engine of `pilothouse.testing`, from the command line."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -15,7 +16,5 @@ def fake_engine(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]
     Args:
         arguments: Passed on as they are; `--help` lists them.
     """
-    # A process of its own kind: its signals, exit code and standard streams are the engine's own.
-    import os
-
+    # In the place of this process: its signals, exit code and standard streams are the engine's own.
     os.execv(sys.executable, [sys.executable, "-P", "-m", "pilothouse.testing.fake_engine", *arguments])

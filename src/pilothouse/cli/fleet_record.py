@@ -17,10 +17,10 @@ from pilothouse.store.private_files import replace_private
 
 
 class ChildRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One child of the supervisor, and how often it was started again."""
+    """One child of the supervisor, and how often it was started again. `process` is `None` while it is dead."""
 
     name: str
-    process: ProcessIdentity
+    process: ProcessIdentity | None
     restarts: int = 0
 
 
@@ -37,9 +37,9 @@ class SupervisorRecord(msgspec.Struct, frozen=True, kw_only=True):
     children: tuple[ChildRecord, ...] = ()
 
 
-def is_alive(process: ProcessIdentity) -> bool:
+def is_alive(process: ProcessIdentity | None) -> bool:
     """Whether this very process still runs."""
-    return identify(process.pid) == process
+    return process is not None and identify(process.pid) == process
 
 
 def write_record(path: Path, record: SupervisorRecord) -> None:

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
 from pilothouse.cli.fleet_record import SupervisorRecord, base_url, is_alive, read_record
 from pilothouse.cli.output import CommandError
+from pilothouse.cli.target import Target
 from pilothouse.config.paths import FleetPaths, fleet_paths
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.ids import FleetName
@@ -13,18 +12,6 @@ from pilothouse.store import credentials
 
 DEFAULT_FLEET = FleetName("default")
 FLEET_VARIABLE = "PILOTHOUSE_FLEET"
-
-
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A data plane to call: its address without `/v1`, and the key if there is one."""
-
-    url: str
-    api_key: str | None
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What a request needs beside its body."""
-        return {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
 
 
 def chosen_fleet(name: str | None, env: Mapping[str, str]) -> FleetPaths:

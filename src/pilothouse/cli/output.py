@@ -1,5 +1,6 @@
 """Where words go: data to standard output, messages to standard error. Colours follow NO_COLOR and the terminal."""
 
+import contextlib
 import re
 import sys
 from typing import TYPE_CHECKING
@@ -37,7 +38,8 @@ def message_console() -> "Console":
 
 def say(message: str) -> None:
     """One plain message line."""
-    print(message, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # a terminal that was closed
+        print(message, file=sys.stderr, flush=True)
 
 
 def print_error(error: PilothouseError | CommandError) -> None:

@@ -18,7 +18,8 @@ class Supervisor:
     Args:
         specs: The children, started in this order.
         on_death: Told the name of each child that died, before it is started again.
-        on_change: Told the processes that run, after each start and each death.
+        on_change: Told of all children after each start and each death.
+        on_stop: Called once, when nothing is started any more.
     """
 
     def __init__(
@@ -27,8 +28,10 @@ class Supervisor:
         *,
         on_death: Callable[[str], None],
         on_change: Callable[[tuple[ChildRecord, ...]], None],
+        on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_change = on_change
+        self._on_stop = on_stop
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._children = [Child(spec, on_death=on_death, on_change=self._changed) for spec in specs]
@@ -42,7 +45,11 @@ class Supervisor:
         """Stop in order; asked again, do not wait any longer."""
         if self._stop.is_set():
             self._hurry.set()
+            return
+        for child in self._children:
+            child.start_no_more()
         self._stop.set()
+        self._on_stop()
 
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to the child of that name, if it runs."""
@@ -57,7 +64,8 @@ class Supervisor:
                 child.start()
             await self._stop.wait()
         finally:
-            self._stop.set()
+            if not self._stop.is_set():
+                self.request_stop()
             orderly = await self._stop_all()
         return orderly
 
@@ -69,5 +77,4 @@ class Supervisor:
         return orderly
 
     def _changed(self) -> None:
-        running = (child.record for child in self._children)
-        self._on_change(tuple(each for each in running if each is not None))
+        self._on_change(tuple(child.record for child in self._children))

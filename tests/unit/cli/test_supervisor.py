@@ -11,6 +11,7 @@ import pytest
 from pilothouse.cli.child import ChildSpec, restart_delay
 from pilothouse.cli.fleet_record import ChildRecord, is_alive
 from pilothouse.cli.supervisor import Supervisor
+from pilothouse.placement.processes import ProcessIdentity
 
 STEADY = "exec sleep 60"
 STUBBORN = "trap '' TERM; echo deaf; while :; do sleep 0.1; done"
@@ -26,15 +27,16 @@ class Watched:
         self.task = asyncio.get_running_loop().create_task(self.supervisor.run())
 
     @property
-    def running(self) -> tuple[ChildRecord, ...]:
-        return self.history[-1] if self.history else ()
+    def running(self) -> dict[str, ProcessIdentity]:
+        now = self.history[-1] if self.history else ()
+        return {each.name: each.process for each in now if each.process is not None}
 
     @property
     def started(self) -> set[str]:
-        return {each.name for running in self.history for each in running}
+        return {each.name for records in self.history for each in records if each.process is not None}
 
     def pid(self, name: str) -> int:
-        return next(each.process.pid for each in self.running if each.name == name)
+        return self.running[name].pid
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -85,7 +87,7 @@ async def test_a_killed_child_is_started_again(tmp_path: Path) -> None:
         os.kill(first, signal.SIGKILL)
         await watched.until(lambda: bool(watched.deaths) and bool(watched.running))
         assert watched.pid("worker-0") != first
-        assert watched.running[0].restarts == 1
+        assert watched.history[-1][0].restarts == 1
         assert watched.deaths == ["worker-0"]
 
 
@@ -116,7 +118,7 @@ async def test_workers_end_before_the_controller_is_told(tmp_path: Path) -> None
         watched.supervisor.request_stop()
         assert await watched.task
         assert order.read_text().split() == ["worker", "controller"]
-        assert watched.running == ()
+        assert watched.running == {}
 
 
 @pytest.mark.asyncio
@@ -124,7 +126,7 @@ async def test_what_does_not_end_within_its_grace_is_killed(tmp_path: Path) -> N
     spec = child(tmp_path, STUBBORN, grace_s=0.05)
     async with supervised(spec) as watched:
         await log_has(spec.log_path, "deaf")
-        process = watched.running[0].process
+        process = watched.running["worker-0"]
         watched.supervisor.request_stop()
         assert not await watched.task
         assert not is_alive(process)
@@ -148,9 +150,8 @@ async def test_a_child_that_waits_for_its_restart_is_not_started_any_more(tmp_pa
         await watched.until(lambda: len(watched.deaths) >= 2)
         watched.supervisor.request_stop()
         await watched.task
-        starts = len([each for each in watched.history if each])
-    await asyncio.sleep(0)
-    assert len([each for each in watched.history if each]) == starts
+        assert watched.running == {}
+        assert watched.history[-1][0].restarts >= 2
 
 
 @pytest.mark.asyncio
@@ -172,6 +173,7 @@ async def test_a_program_that_does_not_exist_ends_the_others_too(tmp_path: Path)
     with pytest.raises(FileNotFoundError):
         await watched.task
     started = watched.history[0][0].process
+    assert started is not None
     assert not is_alive(started)
 
 

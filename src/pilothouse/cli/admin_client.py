@@ -58,13 +58,13 @@ class AdminClient:
         return await self._call("POST", "/v1/fleet/reload", ReloadResult, timeout_s=_RELOAD_TIMEOUT_S)
 
     async def _call(self, method: str, path: str, shape: type[_Shape], *, timeout_s: float) -> _Shape:
-        body = {} if method == "POST" else None
+        body: dict[str, str] | None = {} if method == "POST" else None
         try:
             response = await self._client.request(method, path, json=body, timeout=timeout_s)
         except httpx2.HTTPError as error:
             raise PilothouseError(
                 "controller_unreachable",
-                f"the controller of {self._fleet} does not answer at {self._url}: {error or type(error).__name__}",
+                f"the controller of {self._fleet} does not answer at {self._url}: {str(error) or type(error).__name__}",
             ) from error
         if response.status_code != 200:
             raise _refusal(response)

@@ -6,6 +6,7 @@ A general HTTP client costs several times what the gateway does for a request, a
 import asyncio
 import ssl
 import time
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -180,8 +181,7 @@ class _Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one without inheriting from it
 
     def data_received(self, data: bytes) -> None:
         try:

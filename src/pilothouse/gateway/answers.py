@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pilothouse.gateway.heads import echoed_request_id
+from pilothouse.gateway.heads import echoed_id
 from pilothouse.model.errors import Refusal
 from pilothouse.model.ids import RequestId
 from pilothouse.wire import anthropic, openai
@@ -15,11 +15,6 @@ JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 
 _MESSAGES_PATH = b"/v1/messages"
-
-
-def identity_headers(headers: list[Header], own: RequestId) -> list[Header]:
-    """The headers by which an answer names its request: the client's id, or ours in its place, and ours."""
-    return [(b"x-request-id", echoed_request_id(headers, own)), (b"x-pilothouse-request-id", own.encode())]
 
 
 def connection_headers(request: Request) -> list[Header]:
@@ -44,7 +39,8 @@ def answer(
     headers = [
         (b"content-type", content_type),
         (b"content-length", b"%d" % len(body)),
-        *identity_headers(request.headers, own_id),
+        (b"x-request-id", echoed_id(request, own_id)),
+        (b"x-pilothouse-request-id", own_id.encode()),
         *extra,
         *connection_headers(request),
     ]
@@ -53,7 +49,7 @@ def answer(
     client.ended(keep_alive=request.keep_alive)
 
 
-_UNREADABLE = Request(b"", b"", b"", 1, [], keep_alive=False)
+_UNREADABLE = Request(b"", b"", 1, keep_alive=False)
 """Stands for a request whose head could not be read."""
 
 
@@ -78,5 +74,5 @@ def refuse(
         extra = (*extra, (b"retry-after", b"%d" % spec.retry_after_s))
     if status == 401:
         extra = (*extra, (b"www-authenticate", b"Bearer"))
-    client.plane.meters.request_ended(model, route, status, refusal.code)
+    client.plane.meters.refused(model, route, status, refusal.code)
     answer(client, request, status, JSON, body, own_id=own_id, extra=extra)

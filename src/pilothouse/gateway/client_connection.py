@@ -10,12 +10,16 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from pilothouse.gateway import answers, routes
+from pilothouse.gateway.auth import authenticate
+from pilothouse.gateway.heads import forwarded_lines
 from pilothouse.gateway.plane import DataPlane
+from pilothouse.gateway.routing_table import RoutingTable
 from pilothouse.model.errors import Refusal
+from pilothouse.model.fleet import KeyView
 from pilothouse.model.units import SECOND, DurationNs, MonotonicNs
 from pilothouse.runtime.timer_wheel import NEVER
 from pilothouse.telemetry.catalogue import NO_MODEL
-from pilothouse.wire.http1 import CONTINUE, Request, RequestParser
+from pilothouse.wire.http1 import CONTINUE, Header, Request, RequestParser
 
 if TYPE_CHECKING:
     from pilothouse.gateway.exchange import Exchange
@@ -37,6 +41,11 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_advancing",
         "_checked",
+        "_forwarded",
+        "_forwarded_for",
+        "_known_headers",
+        "_known_key",
+        "_known_table",
         "_linger_bytes",
         "_lingering",
         "_paused_reading",
@@ -69,6 +78,12 @@ class ClientConnection(asyncio.Protocol):
         self.read_at = 0  # when the last byte of it was
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until connection_made
         self._checked: Request | None = None
+        # What was made of the last head: bounded to one, and gone with the connection.
+        self._known_headers: list[Header] = []
+        self._known_table: RoutingTable | None = None
+        self._known_key: KeyView | None = None
+        self._forwarded = b""
+        self._forwarded_for: frozenset[bytes] = frozenset()
         self._advancing = False
         self._lingering = False
         self._linger_bytes = 0
@@ -143,6 +158,24 @@ class ClientConnection(asyncio.Protocol):
 
     # What an exchange and the worker call.
 
+    def authenticate(self, request: Request) -> KeyView | Refusal:
+        """The key behind a request. A client repeats its headers: the same ones under the same table, the same key."""
+        plane = self.plane
+        if request.headers != self._known_headers or plane.table is not self._known_table or self._known_key is None:
+            key = authenticate(request.headers, plane.table, plane.pepper)
+            if isinstance(key, Refusal):
+                return key
+            self._known_headers, self._known_table, self._known_key = request.headers, plane.table, key
+            self._forwarded = b""
+        return self._known_key
+
+    def forwarded_lines(self, reserved: frozenset[bytes]) -> bytes:
+        """The header lines of the request last authenticated that an engine may see."""
+        if not self._forwarded or reserved is not self._forwarded_for:
+            self._forwarded = forwarded_lines(self._known_headers, reserved)
+            self._forwarded_for = reserved
+        return self._forwarded
+
     def arm(self, delay: DurationNs) -> None:
         """Set the time-out of what is going on now."""
         self.plane.wheel.arm(self, delay)
@@ -156,7 +189,8 @@ class ClientConnection(asyncio.Protocol):
             self.close()
             return
         self.plane.wheel.arm(self, self.plane.delays.idle)
-        if not self._advancing:
+        parser = self.parser
+        if (parser.complete or parser.in_message or parser.refusal) and not self._advancing:
             self._advance()
 
     def close(self) -> None:
@@ -210,7 +244,6 @@ class ClientConnection(asyncio.Protocol):
         self._checked = None
         if self.plane.draining:
             request.keep_alive = False
-        self.plane.wheel.disarm(self)
         routes.dispatch(self, request)
 
     def _check_head(self, request: Request) -> None:

@@ -18,7 +18,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pilothouse.gateway import answers
-from pilothouse.gateway.heads import client_head, upstream_head
+from pilothouse.gateway.heads import client_head, trace_lines
+from pilothouse.gateway.meters import ModelMeters
 from pilothouse.gateway.routing_table import Candidate
 from pilothouse.model.errors import Refusal
 from pilothouse.model.ids import ReplicaId, RequestId
@@ -27,7 +28,7 @@ from pilothouse.model.units import DurationNs
 from pilothouse.policy.retry import Failure, classify_loss
 from pilothouse.telemetry.catalogue import DisconnectPhase, Reason
 from pilothouse.wire import anthropic, inference_body, openai
-from pilothouse.wire.http1 import LAST_CHUNK, Request, chunk
+from pilothouse.wire.http1 import LAST_CHUNK, Request, ResponseParser, chunk
 from pilothouse.wire.inference_body import InferenceBody
 from pilothouse.wire.openai import Content
 from pilothouse.wire.sse import EventCutter, split
@@ -47,7 +48,6 @@ MAX_HELD_BYTES = 64 * 1024
 CLIENT_CLOSED_REQUEST = 499
 """As nginx's log has it: the client went away, no status was sent."""
 
-_EVENT_STREAM = b"text/event-stream"
 _USAGE = b'"usage"'
 _SECOND = 1e9
 
@@ -79,6 +79,7 @@ class Exchange:
         "_failed",
         "_first_content_at",
         "_held",
+        "_meters",
         "_pending",
         "_phase",
         "_read_at",
@@ -99,6 +100,7 @@ class Exchange:
         body: InferenceBody,
         facts: RequestFacts,
         candidates: tuple[Candidate, ...],
+        meters: ModelMeters,
     ) -> None:
         self.id: RequestId = facts.id
         self._client = client
@@ -106,6 +108,7 @@ class Exchange:
         self._body = body
         self._facts = facts
         self._candidates = candidates
+        self._meters = meters
         self._phase = Phase.CONNECTING
         self._started_at = client.received_at
         self._read_at = client.read_at
@@ -170,7 +173,14 @@ class Exchange:
             reserved_fields=deployment.reserved_fields,
             ask_usage=self._asked_usage,
         )
-        head = upstream_head(candidate, self._facts.route, self._request.headers, len(data), self.id)
+        request = self._request
+        head = b"%b%b%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
+            candidate.replica.request_head(self._facts.route),
+            self._client.forwarded_lines(candidate.reserved_headers),
+            trace_lines(request.trace) if request.trace else b"",
+            len(data),
+            self.id.encode(),
+        )
         self._connection = connection
         self._phase = Phase.WAITING
         self._client.arm(self._client.plane.delays.first_byte)
@@ -193,7 +203,7 @@ class Exchange:
             plane.suspect(replica, reason)
             self._failed.add(replica.id)
         if plane.retry_budget.may_retry(failure, self._attempts):
-            plane.meters.model(self._facts.model).retries[failure].add()
+            self._meters.retries[failure].add()
             self._attempt()
         elif failure is Failure.CONNECT_FAILED:
             self._fail(_unreachable(self._facts.model))
@@ -204,45 +214,52 @@ class Exchange:
 
     def on_upstream_data(self) -> None:
         """The response parser was fed."""
-        self._guarded(self._receive)
+        try:
+            self._receive()
+        except Exception as error:
+            self._defect(error)
 
     def _receive(self) -> None:
         connection = self._connection
         assert connection is not None
         parser = connection.parser
-        if self._phase is Phase.WAITING:
+        if self._status == 0:
+            self._status = parser.status
             if parser.status == 0:
                 return
-            self._begin_response()
-        data = parser.take_body()
-        cutter = self._cutter
-        if cutter is not None:
-            events = cutter.feed(data) if data else b""
-            if parser.complete:
-                events += cutter.close()
-            if events:
-                self._relay(events)
-        elif self._phase is Phase.COLLECTING:
-            self._collect(data)
-        elif data:
-            self._pass(data)
+            self._phase = Phase.COLLECTING
+            if self._body.stream and parser.status < 300 and connection.head().event_stream:
+                self._phase = Phase.HOLDING
+                self._cutter = EventCutter()
+        if self._cutter is not None:
+            self._receive_events(self._cutter, parser)
+        elif parser.complete and self._phase is Phase.COLLECTING:
+            self._answer(parser.take_body())
+            return
+        else:
+            self._receive_piece(parser.take_body())
         if self._phase is Phase.ENDED:
             return
         if parser.complete:
             self._complete()
         else:
-            delays = self._client.plane.delays
-            self._client.arm(delays.stream_idle)
+            client = self._client
+            client.arm(client.plane.delays.stream_idle)
 
-    def _begin_response(self) -> None:
-        assert self._connection is not None
-        parser = self._connection.parser
-        self._status = parser.status
-        if self._body.stream and parser.status < 300 and _is_event_stream(parser.headers):
-            self._phase = Phase.HOLDING
-            self._cutter = EventCutter()
-        else:
-            self._phase = Phase.COLLECTING
+    def _answer(self, last: bytes) -> None:
+        """An answer that is whole: the usual case, in one read and one write."""
+        body = b"".join([*self._held, last]) if self._held else last
+        self._usage = openai.usage_of_answer(body)
+        self._client.transport.write(self._head(length=len(body)) + body)
+        self._end(self._status, _reason(self._status), keep_alive=self._request.keep_alive)
+
+    def _receive_events(self, cutter: EventCutter, parser: ResponseParser) -> None:
+        data = parser.take_body()
+        events = cutter.feed(data) if data else b""
+        if parser.complete:
+            events += cutter.close()
+        if events:
+            self._relay(events)
 
     def _relay(self, events: bytes) -> None:
         """Send whole events on, once there is content; read the usage on the way."""
@@ -277,54 +294,42 @@ class Exchange:
         if not self._client.writable:
             self.client_paused()
 
-    def _collect(self, data: bytes) -> None:
-        if data:
+    def _receive_piece(self, data: bytes) -> None:
+        """Gather a piece of an answer, or pass it on if the answer has become too large to gather."""
+        if self._phase is Phase.COLLECTING:
             self._held.append(data)
-            if sum(map(len, self._held)) > MAX_COLLECTED_BYTES:
-                self._phase = Phase.PASSING
-                held, self._held = b"".join(self._held), []
-                self._client.transport.write(self._head(length=self._declared_length()))
-                self._pass(held)
-
-    def _pass(self, data: bytes) -> None:
-        framed = data if self._declared_length() is not None else self._framed(data)
-        self._client.transport.write(framed)
+            if sum(map(len, self._held)) <= MAX_COLLECTED_BYTES:
+                return
+            self._phase = Phase.PASSING
+            data, self._held = b"".join(self._held), []
+            self._client.transport.write(self._head(length=self._declared_length()))
+        if data:
+            self._client.transport.write(data if self._declared_length() is not None else self._framed(data))
 
     def _declared_length(self) -> int | None:
         assert self._connection is not None
-        for name, value in self._connection.parser.headers:
-            if name == b"content-length":
-                return int(value)
-        return None
+        return self._connection.parser.content_length
 
     def _complete(self) -> None:
-        """The response is whole."""
-        client = self._client
-        if self._phase is Phase.COLLECTING:
-            body = b"".join(self._held) if len(self._held) != 1 else self._held[0]
-            self._usage = openai.usage_of_answer(body)
-            client.transport.write(self._head(length=len(body)) + body)
-        else:
-            if self._phase is Phase.HOLDING:
-                self._begin_stream()
-            if self._request.minor == 1 and (self._phase is Phase.STREAMING or self._declared_length() is None):
-                client.transport.write(LAST_CHUNK)
-        reason = Reason.OK if self._status < 400 else Reason.ENGINE_ERROR
-        self._end(self._status, reason, keep_alive=self._keeps_alive())
+        """A response that is not gathered is whole."""
+        if self._phase is Phase.HOLDING:
+            self._begin_stream()
+        if self._request.minor == 1 and (self._phase is Phase.STREAMING or self._declared_length() is None):
+            self._client.transport.write(LAST_CHUNK)
+        self._end(self._status, _reason(self._status), keep_alive=self._keeps_alive())
 
     def _head(self, *, length: int | None) -> bytes:
         assert self._connection is not None
         overhead_ns = self._sent_at - self._read_at
-        headers = self._connection.parser.headers
-        return client_head(self._request, self._status, headers, length=length, own_id=self.id, overhead_ns=overhead_ns)
+        lines = self._connection.head().lines
+        return client_head(self._request, self._status, lines, length=length, own_id=self.id, overhead_ns=overhead_ns)
 
     def _framed(self, data: bytes) -> bytes:
         return chunk(data) if self._request.minor == 1 else data
 
     def _keeps_alive(self) -> bool:
         """A body without a length ends with the connection where the client does not know chunks (HTTP/1.0)."""
-        delimited = self._request.minor == 1 or self._phase is Phase.COLLECTING
-        return self._request.keep_alive and delimited and not self._client.plane.draining
+        return self._request.keep_alive and self._request.minor == 1 and not self._client.plane.draining
 
     # Failures.
 
@@ -380,7 +385,7 @@ class Exchange:
             client.abort()  # a body that was cut must not look whole
         else:
             self._release()
-            route, model = self._facts.route.value, self._facts.model
+            route, model = self._facts.route, self._facts.model
             answers.refuse(client, request, refusal, model=model, route=route, own_id=self.id)
 
     def _fail_as_told(self, event: bytes) -> None:
@@ -388,9 +393,7 @@ class Exchange:
         status, body = openai.error_of_event(event)
         self._drop_upstream()
         self._release()
-        self._client.plane.meters.request_ended(
-            self._facts.model, self._facts.route.value, status or 502, Reason.ENGINE_ERROR
-        )
+        self._meters.request_ended(self._facts.route, status or 502, Reason.ENGINE_ERROR)
         answers.answer(self._client, self._request, status or 502, answers.JSON, body, own_id=self.id)
 
     # From the client.
@@ -403,7 +406,7 @@ class Exchange:
             phase = DisconnectPhase.STREAMING
         else:
             phase = DisconnectPhase.BEFORE_FIRST_BYTE if self._body.stream else DisconnectPhase.UNARY
-        self._client.plane.meters.model(self._facts.model).disconnects[phase].add()
+        self._meters.disconnects[phase].add()
         self._drop_upstream()
         self._end(CLIENT_CLOSED_REQUEST, Reason.CLIENT_DISCONNECTED, keep_alive=False)
 
@@ -438,39 +441,40 @@ class Exchange:
             self._replica = None
 
     def _end(self, status: int, reason: str, *, keep_alive: bool) -> None:
-        plane, facts = self._client.plane, self._facts
+        client, meters, usage = self._client, self._meters, self._usage
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()
         self._release()
         now = time.monotonic_ns()
-        plane.meters.request_ended(facts.model, facts.route.value, status, reason)
-        meters = plane.meters.model(facts.model)
+        meters.request_ended(self._facts.route, status, reason)
         meters.duration.observe((now - self._started_at) / _SECOND)
         if self._sent_at:
             meters.overhead.observe((self._sent_at - self._read_at) / _SECOND)
         if self._first_content_at:
             meters.first_token.observe((self._first_content_at - self._started_at) / _SECOND)
-        usage = self._usage
+            if usage is not None and usage.output_tokens > 1:
+                meters.inter_token.observe((now - self._first_content_at) / _SECOND / (usage.output_tokens - 1))
         if usage is not None:
             meters.count_usage(usage)
-            if self._first_content_at and usage.output_tokens > 1:
-                meters.inter_token.observe((now - self._first_content_at) / _SECOND / (usage.output_tokens - 1))
-        self._client.ended(keep_alive=keep_alive)
+        client.ended(keep_alive=keep_alive and not client.plane.draining)
 
     def _guarded(self, step: "Callable[[], None]") -> None:
-        """Run a step that the event loop or an upstream began; a defect ends this exchange and nothing else."""
+        """Run a step that the event loop or an upstream began."""
         if self._phase is Phase.ENDED:
             return
         try:
             step()
         except Exception as error:
-            self._client.plane.defect(error, self.id)
-            self.fail(Refusal(code="internal_error", message="The gateway failed on this request."))
+            self._defect(error)
+
+    def _defect(self, error: Exception) -> None:
+        self._client.plane.defect(error, self.id)
+        self.fail(Refusal(code="internal_error", message="The gateway failed on this request."))
 
 
-def _is_event_stream(headers: list[tuple[bytes, bytes]]) -> bool:
-    return any(name == b"content-type" and value.lower().startswith(_EVENT_STREAM) for name, value in headers)
+def _reason(status: int) -> Reason:
+    return Reason.OK if status < 400 else Reason.ENGINE_ERROR
 
 
 def _unreachable(model: str) -> Refusal:

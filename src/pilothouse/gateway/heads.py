@@ -5,14 +5,10 @@ what must not cross it.
 """
 
 import re
-from typing import TYPE_CHECKING
 
 from pilothouse.model.ids import RequestId
-from pilothouse.model.requests import Route
+from pilothouse.model.units import SECOND, DurationNs
 from pilothouse.wire.http1 import REASONS, Header, Request
-
-if TYPE_CHECKING:
-    from pilothouse.gateway.routing_table import Candidate
 
 HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te"}
@@ -21,15 +17,13 @@ HOP_BY_HOP = frozenset(
 """RFC 9110, 7.6.1, and what older clients send."""
 
 _NOT_TO_ENGINES = HOP_BY_HOP | {
-    b"host", b"content-length", b"expect",  # ours to say
     b"authorization", b"x-api-key", b"cookie",  # the client's credentials are for us alone
     b"accept-encoding",  # events inside a compressed body could not be seen
-    b"x-request-id",  # the engine gets an id of our own
     b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip",
 }  # fmt: skip
 
 _NOT_TO_CLIENTS = HOP_BY_HOP | {
-    b"content-length", b"server", b"x-request-id",
+    b"server", b"x-request-id",
     b"access-control-allow-origin", b"access-control-allow-credentials",  # who may call is not the engine's to say
     b"access-control-allow-headers", b"access-control-allow-methods", b"access-control-expose-headers",
     b"set-cookie",
@@ -40,31 +34,34 @@ _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]
 
 _ECHOED_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 
-_TRACE = frozenset({b"traceparent", b"tracestate"})
+DEFAULT_KEEP_ALIVE = DurationNs(4 * SECOND)
+"""Below the 5 s after which uvicorn (vLLM, SGLang) and cpp-httplib (llama.cpp) close an idle connection."""
+
+KEEP_ALIVE_MARGIN = DurationNs(1 * SECOND)
+"""Taken off what a server announces, so that we close first and never write into its closing."""
 
 
-def echoed_request_id(headers: list[Header], own: RequestId) -> bytes:
+def echoed_id(request: Request, own: RequestId) -> bytes:
     """The client's `x-request-id` if it is short and printable, else our own."""
-    for name, value in headers:
-        if name == b"x-request-id":
-            return value if _ECHOED_ID.fullmatch(value) else own.encode()
-    return own.encode()
+    theirs = request.request_id
+    return theirs if theirs is not None and _ECHOED_ID.fullmatch(theirs) else own.encode()
 
 
-def upstream_head(candidate: "Candidate", route: Route, headers: list[Header], length: int, own_id: RequestId) -> bytes:
-    """The request head for a replica, to be followed by `length` bytes of body."""
-    reserved = candidate.reserved_headers
-    connection_named = _named_by_connection(headers)
-    traced = any(name == b"traceparent" and _TRACEPARENT.fullmatch(value) for name, value in headers)
-    lines = [candidate.replica.request_head(route)]
-    for name, value in headers:
-        if name in _NOT_TO_ENGINES or name in reserved or name in connection_named:
-            continue
-        if name in _TRACE and not traced:
-            continue
-        lines.append(b"%b: %b\r\n" % (name, value))
-    lines.append(b"content-length: %d\r\nx-request-id: %b\r\n\r\n" % (length, own_id.encode()))
-    return b"".join(lines)
+def forwarded_lines(headers: list[Header], reserved: frozenset[bytes]) -> bytes:
+    """The header lines of a request that an engine may see. `reserved` are its internal ones, never a client's."""
+    hop = _named_by_connection(headers)
+    return b"".join(
+        b"%b: %b\r\n" % (name, value)
+        for name, value in headers
+        if name not in _NOT_TO_ENGINES and name not in reserved and name not in hop
+    )
+
+
+def trace_lines(trace: list[Header]) -> bytes:
+    """The trace context of a request, if it is a valid one."""
+    if not any(name == b"traceparent" and _TRACEPARENT.fullmatch(value) for name, value in trace):
+        return b""
+    return b"".join(b"%b: %b\r\n" % header for header in trace)
 
 
 def _named_by_connection(headers: list[Header]) -> frozenset[bytes]:
@@ -76,35 +73,61 @@ def _named_by_connection(headers: list[Header]) -> frozenset[bytes]:
     return named
 
 
+class EngineHead:
+    """What a response's head says, read once: engines repeat theirs from answer to answer.
+
+    `lines` are the header lines that a client may see. `keep_alive` is how long the connection may be used again.
+    """
+
+    __slots__ = ("event_stream", "headers", "keep_alive", "lines")
+
+    def __init__(self, headers: list[Header]) -> None:
+        self.headers = headers
+        self.lines = b"".join(b"%b: %b\r\n" % header for header in headers if header[0] not in _NOT_TO_CLIENTS)
+        self.event_stream = any(
+            name == b"content-type" and value.lower().startswith(b"text/event-stream") for name, value in headers
+        )
+        self.keep_alive = _announced_keep_alive(headers)
+
+
+def _announced_keep_alive(headers: list[Header]) -> DurationNs:
+    """From `Keep-Alive: timeout=5, max=100`."""
+    for name, value in headers:
+        if name == b"keep-alive":
+            for part in value.split(b","):
+                key, _, number = part.strip().partition(b"=")
+                if key == b"timeout" and number.isdigit() and len(number) < 6:
+                    return DurationNs(max(0, int(number) * SECOND - KEEP_ALIVE_MARGIN))
+    return DEFAULT_KEEP_ALIVE
+
+
 def client_head(
-    request: Request,
-    status: int,
-    headers: list[Header],
-    *,
-    length: int | None,
-    own_id: RequestId,
-    overhead_ns: int,
+    request: Request, status: int, engine_lines: bytes, *, length: int | None, own_id: RequestId, overhead_ns: int
 ) -> bytes:
     """The response head for a client. `length` is the body's, `None` if it is not known (chunked, or to the close)."""
-    lines = [b"HTTP/1.1 %d %b\r\n" % (status, REASONS.get(status, b"-"))]
-    for name, value in headers:
-        if name not in _NOT_TO_CLIENTS:
-            lines.append(b"%b: %b\r\n" % (name, value))
-    own = own_id.encode()
-    lines.append(
-        b"x-request-id: %b\r\nx-pilothouse-request-id: %b\r\nx-pilothouse-overhead-ms: %.3f\r\n"
-        % (echoed_request_id(request.headers, own_id), own, overhead_ns / 1e6)
-    )
     keep_alive = request.keep_alive
     if length is not None:
-        lines.append(b"content-length: %d\r\n" % length)
+        framing = b"content-length: %d\r\n" % length
     elif request.minor == 1:
-        lines.append(b"transfer-encoding: chunked\r\n")
+        framing = b"transfer-encoding: chunked\r\n"
     else:
+        framing = b""
         keep_alive = False
     if not keep_alive:
-        lines.append(b"connection: close\r\n")
+        framing += b"connection: close\r\n"
     elif request.minor == 0:
-        lines.append(b"connection: keep-alive\r\n")
-    lines.append(b"\r\n")
-    return b"".join(lines)
+        framing += b"connection: keep-alive\r\n"
+    own = own_id.encode()
+    return (
+        b"HTTP/1.1 %d %b\r\n%bx-request-id: %b\r\nx-pilothouse-request-id: %b\r\n"
+        b"x-pilothouse-overhead-ms: %.3f\r\n%b\r\n"
+        % (
+            status,
+            REASONS.get(status, b"-"),
+            engine_lines,
+            own if request.request_id is None else echoed_id(request, own_id),
+            own,
+            overhead_ns / 1e6,
+            framing,
+        )
+    )

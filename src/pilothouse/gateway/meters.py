@@ -5,7 +5,7 @@ from pilothouse.model.requests import Usage
 from pilothouse.policy.retry import Failure
 from pilothouse.telemetry import catalogue
 from pilothouse.telemetry.board import BoardWriter, Counter
-from pilothouse.telemetry.catalogue import NO_MODEL, UNKNOWN_MODEL, DisconnectPhase, TokenKind
+from pilothouse.telemetry.catalogue import DisconnectPhase, TokenKind
 
 
 class ReplicaMeters:
@@ -24,8 +24,11 @@ class ModelMeters:
     """What happened to the requests for one model."""
 
     __slots__ = (
+        "_board",
         "_cached",
+        "_ended",
         "_input",
+        "_model",
         "_output",
         "disconnects",
         "duration",
@@ -36,6 +39,9 @@ class ModelMeters:
     )
 
     def __init__(self, board: BoardWriter, model: str) -> None:
+        self._board = board
+        self._model = model
+        self._ended: dict[tuple[str, int, str], Counter] = {}
         labels = {"model": model}
         self.duration = board.histogram(catalogue.REQUEST_DURATION.name, catalogue.REQUEST_DURATION.bounds, labels)
         self.first_token = board.histogram(
@@ -57,6 +63,14 @@ class ModelMeters:
             for failure in (Failure.CONNECT_FAILED, Failure.STALE_CONNECTION)
         }
 
+    def request_ended(self, route: str, code: int, reason: str) -> None:
+        """Count a request by its route, HTTP status, and `Reason` or code of the error table."""
+        counter = self._ended.get((route, code, reason))
+        if counter is None:
+            labels = {"model": self._model, "route": str(route), "code": str(code), "reason": str(reason)}
+            counter = self._ended[(route, code, reason)] = self._board.counter(catalogue.REQUESTS.name, labels)
+        counter.add()
+
     def count_usage(self, usage: Usage) -> None:
         """Count the tokens of one turn."""
         self._input.add(usage.input_tokens)
@@ -70,21 +84,15 @@ class Meters:
 
     def __init__(self, board: BoardWriter) -> None:
         self._board = board
-        self._requests: dict[tuple[str, str, int, str], Counter] = {}
         self._models: dict[str, ModelMeters] = {}
         self.connections = board.gauge(catalogue.CONNECTIONS.name, {})
 
-    def request_ended(self, model: str, route: str, code: int, reason: str) -> None:
-        """Count a request. `model` is a name of the fleet, NO_MODEL or UNKNOWN_MODEL; `route` likewise is bounded."""
-        key = (model, route, code, reason)
-        counter = self._requests.get(key)
-        if counter is None:
-            labels = {"model": model, "route": route, "code": str(code), "reason": reason}
-            counter = self._requests[key] = self._board.counter(catalogue.REQUESTS.name, labels)
-        counter.add()
+    def refused(self, model: str, route: str, code: int, reason: str) -> None:
+        """Count a request that ended here. `model` is of the fleet, NO_MODEL or UNKNOWN_MODEL; `route` is bounded too."""
+        self.model(model).request_ended(route, code, reason)
 
     def model(self, name: str) -> ModelMeters:
-        """The handles of a model of the fleet."""
+        """The handles of a model, NO_MODEL or UNKNOWN_MODEL."""
         meters = self._models.get(name)
         if meters is None:
             meters = self._models[name] = ModelMeters(self._board, name)
@@ -93,6 +101,3 @@ class Meters:
     def replica(self, model: str, replica: ReplicaId) -> ReplicaMeters:
         """The handles of a replica."""
         return ReplicaMeters(self._board, model, replica)
-
-
-__all__ = ["NO_MODEL", "UNKNOWN_MODEL", "Meters", "ModelMeters", "ReplicaMeters"]

@@ -64,7 +64,7 @@ class DataPlane:
         self.wheel = wheel
         self.loop = loop
         self.retry_budget = RetryBudget()
-        self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {})
+        self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {}, meters)
         self.connections: set[ClientConnection] = set()
         self.draining = False
         self.report_suspicion: Callable[[ReplicaId, str], None] = lambda replica, reason: None
@@ -86,7 +86,7 @@ class DataPlane:
 
     def apply(self, snapshot: FleetSnapshot) -> None:
         """Serve by `snapshot` from now on."""
-        self.table, retired = routing_table.build(snapshot, self.table, self._make_replica)
+        self.table, retired = routing_table.build(snapshot, self.table, self._make_replica, self.meters)
         for replica in retired:
             replica.retire()
         self._suspected &= self.table.replicas.keys()

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pilothouse.gateway import answers
-from pilothouse.gateway.auth import authenticate
 from pilothouse.gateway.exchange import Exchange
 from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import KeyView
@@ -68,6 +67,8 @@ def check(client: "ClientConnection", request: Request) -> Refusal | None:
 def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | None:
     """The key behind a request, `None` where none is needed, or why it goes no further."""
     path, method = request.path, request.method
+    if method == b"POST" and path in _INFERENCE:
+        return client.authenticate(request)
     allowed = _allowed(path)
     if not allowed:
         shown = path.decode("latin-1")[:200]
@@ -79,8 +80,7 @@ def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | 
         return Refusal(code="method_not_allowed", message=message)
     if path in (_LIVEZ, _READYZ):
         return None
-    plane = client.plane
-    return authenticate(request.headers, plane.table, plane.pepper)
+    return client.authenticate(request)
 
 
 def dispatch(client: "ClientConnection", request: Request) -> None:
@@ -116,7 +116,7 @@ def _serve_local(client: "ClientConnection", request: Request) -> None:
             return
         body = openai.model_body(entry.view)
     reason = Reason.OK if status == 200 else "no_ready_replica"
-    client.plane.meters.request_ended(NO_MODEL, label(request), status, reason)
+    client.plane.meters.refused(NO_MODEL, label(request), status, reason)
     answers.answer(client, request, status, content_type, body)
 
 
@@ -144,33 +144,31 @@ def _model_not_found(name: str) -> Refusal:
 def _serve_inference(client: "ClientConnection", request: Request, route: Route, key: KeyView) -> None:
     body = inference_body.read(request.body, route)
     if isinstance(body, Refusal):
-        answers.refuse(client, request, body, model=NO_MODEL, route=route.value)
+        answers.refuse(client, request, body, model=NO_MODEL, route=route)
         return
     entry = client.plane.table.models.get(body.model)
     if entry is None:
         refusal = _model_not_found(body.model)
-        answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route.value)
+        answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route)
         return
-    refusal_or_none = _unservable(entry, body, route)
-    if refusal_or_none is not None:
-        answers.refuse(client, request, refusal_or_none, model=body.model, route=route.value)
+    candidates = entry.routes.get(route)
+    if not candidates:
+        answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
         return
     facts = _facts(client.plane.new_request_id(), key, body, route)
-    exchange = Exchange(client, request, body, facts, entry.routes[route])
+    exchange = Exchange(client, request, body, facts, candidates, entry.meters)
     client.exchange = exchange
     exchange.start()
 
 
-def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Refusal | None:
-    candidates = entry.routes.get(route)
-    if candidates is None:
+def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Refusal:
+    """Why a model of the fleet cannot serve a request now."""
+    if route not in entry.routes:
         spoken = ", ".join(sorted(entry.routes))
         message = f"The model `{body.model}` does not serve {route.value}; it serves {spoken or 'nothing'}."
         return Refusal(code="route_not_supported", message=message)
-    if not candidates:
-        message = f"No replica of the model `{body.model}` is ready to take requests now."
-        return Refusal(code="no_ready_replica", message=message)
-    return None
+    message = f"No replica of the model `{body.model}` is ready to take requests now."
+    return Refusal(code="no_ready_replica", message=message)
 
 
 def _facts(id_: RequestId, key: KeyView, body: "InferenceBody", route: Route) -> RequestFacts:

@@ -6,6 +6,7 @@ listen on the same endpoint, with their connections and their counts.
 
 from collections.abc import Callable, Mapping
 
+from pilothouse.gateway.meters import Meters, ModelMeters
 from pilothouse.gateway.upstream import Replica
 from pilothouse.model.fleet import DeploymentView, FleetSnapshot, KeyView, ModelView, ReplicaState, ReplicaView
 from pilothouse.model.ids import ReplicaId
@@ -26,10 +27,11 @@ class Candidate:
 class ModelEntry:
     """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not."""
 
-    __slots__ = ("replica_count", "routes", "view")
+    __slots__ = ("meters", "replica_count", "routes", "view")
 
-    def __init__(self, view: ModelView, replicas: Mapping[ReplicaId, Replica]) -> None:
+    def __init__(self, view: ModelView, replicas: Mapping[ReplicaId, Replica], meters: ModelMeters) -> None:
         self.view = view
+        self.meters = meters
         self.replica_count = sum(len(deployment.replicas) for deployment in view.deployments)
         self.routes: dict[Route, tuple[Candidate, ...]] = {}
         for route in Route:
@@ -51,10 +53,12 @@ class ModelEntry:
 class RoutingTable:
     """One snapshot, ready for look-ups by byte string and name."""
 
-    def __init__(self, snapshot: FleetSnapshot, replicas: dict[ReplicaId, Replica]) -> None:
+    def __init__(self, snapshot: FleetSnapshot, replicas: dict[ReplicaId, Replica], meters: Meters) -> None:
         self.snapshot = snapshot
         self.replicas = replicas
-        self.models = {str(model.name): ModelEntry(model, replicas) for model in snapshot.models}
+        self.models = {
+            str(model.name): ModelEntry(model, replicas, meters.model(model.name)) for model in snapshot.models
+        }
         self.keys: dict[bytes, KeyView] = {bytes.fromhex(key.digest): key for key in snapshot.keys}
 
 
@@ -62,6 +66,7 @@ def build(
     snapshot: FleetSnapshot,
     previous: RoutingTable | None,
     make_replica: Callable[[ReplicaView, ModelView], Replica],
+    meters: Meters,
 ) -> tuple[RoutingTable, list[Replica]]:
     """The table of `snapshot`, and the replicas of `previous` that are in it no more.
 
@@ -78,4 +83,4 @@ def build(
                 same = old is not None and old.endpoint == view.endpoint
                 replicas[view.id] = old if old is not None and same else make_replica(view, model)
     retired = [replica for id_, replica in known.items() if replicas.get(id_) is not replica]
-    return RoutingTable(snapshot, replicas), retired
+    return RoutingTable(snapshot, replicas, meters), retired

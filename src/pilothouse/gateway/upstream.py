@@ -5,22 +5,17 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from pilothouse.gateway.heads import EngineHead
 from pilothouse.gateway.meters import ReplicaMeters
 from pilothouse.model.fleet import Endpoint
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.requests import Route
-from pilothouse.model.units import SECOND, DurationNs, MonotonicNs
+from pilothouse.model.units import DurationNs, MonotonicNs
 from pilothouse.runtime.timer_wheel import TimerWheel
-from pilothouse.wire.http1 import Header, ResponseError, ResponseParser
+from pilothouse.wire.http1 import ResponseError, ResponseParser
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
-
-DEFAULT_KEEP_ALIVE = DurationNs(4 * SECOND)
-"""Below the 5 s after which uvicorn (vLLM, SGLang) and cpp-httplib (llama.cpp) close an idle connection."""
-
-KEEP_ALIVE_MARGIN = DurationNs(1 * SECOND)
-"""Taken off what a server announces, so that we close first and never write into its closing."""
 
 MAX_IDLE_CONNECTIONS = 256
 """Per replica. Above the slots of any engine configuration in use; more would only hold memory."""
@@ -48,7 +43,7 @@ class UpstreamOwner(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """One connection to a replica. Works for one exchange at a time, then goes back to the pool."""
 
-    __slots__ = ("_paused", "connected", "idle_until", "owner", "parser", "replica", "served", "transport")
+    __slots__ = ("_head", "_paused", "connected", "idle_until", "owner", "parser", "replica", "served", "transport")
 
     def __init__(self, replica: "Replica") -> None:
         self.replica = replica
@@ -56,6 +51,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.owner: UpstreamOwner | None = None
         self.served = 0
         self.connected = False
+        self._head = EngineHead([])
         self._paused = False
         self.idle_until = MonotonicNs(0)
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until connection_made
@@ -68,6 +64,13 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.write(head + body)
         else:
             self.transport.writelines((head, body))
+
+    def head(self) -> EngineHead:
+        """The head of the response under way, which is whole."""
+        headers = self.parser.headers
+        if self._head.headers != headers:
+            self._head = EngineHead(headers)
+        return self._head
 
     def pause(self) -> None:
         """Read no more: the engine's writes will block, then its generation."""
@@ -90,9 +93,9 @@ class UpstreamConnection(asyncio.Protocol):
             self.abort()
             return
         self.resume()
-        keep = _announced_keep_alive(parser.headers)
+        keep_alive = self.head().keep_alive
         parser.reset()
-        self.replica.keep(self, keep)
+        self.replica.keep(self, keep_alive)
 
     def abort(self) -> None:
         """Close now. The engine sees the connection go and stops generating; the owner hears nothing."""
@@ -142,17 +145,6 @@ class UpstreamConnection(asyncio.Protocol):
             owner.on_upstream_data()
         else:
             owner.on_upstream_lost(str(exc) if exc is not None else "connection closed")
-
-
-def _announced_keep_alive(headers: list[Header]) -> DurationNs:
-    """How long an idle connection may be used again, from `Keep-Alive: timeout=5, max=100`."""
-    for name, value in headers:
-        if name == b"keep-alive":
-            for part in value.split(b","):
-                key, _, number = part.strip().partition(b"=")
-                if key == b"timeout" and number.isdigit() and len(number) < 6:
-                    return DurationNs(max(0, int(number) * SECOND - KEEP_ALIVE_MARGIN))
-    return DEFAULT_KEEP_ALIVE
 
 
 class PendingConnection:
@@ -231,13 +223,15 @@ class Replica:
         """Count a turn of `tokens` as in flight, until `release`."""
         self.in_flight_tokens += tokens
         self.meters.in_flight_requests.add(1)
-        self.meters.in_flight_tokens.add(tokens)
 
     def release(self, tokens: int) -> None:
         """The turn is over."""
         self.in_flight_tokens -= tokens
         self.meters.in_flight_requests.add(-1)
-        self.meters.in_flight_tokens.add(-tokens)
+
+    def show_load(self) -> None:
+        """Bring the gauge of tokens up to date. Nobody decides by it, so once a tick will do."""
+        self.meters.in_flight_tokens.set(self.in_flight_tokens)
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection, the one used last (it is the least likely to be closed by the other side)."""

@@ -103,6 +103,8 @@ class Worker:
 
     def _turn_wheel(self) -> None:
         self._wheel.turn(_now())
+        for replica in self._plane.table.replicas.values():
+            replica.show_load()
         self._loop.call_later(TICK / SECOND, self._turn_wheel)
 
     async def _drain(self) -> None:

@@ -4,7 +4,6 @@ The grammar is llhttp's (by httptools, in its strict mode): repeated or conflict
 headers and bad chunk sizes are refused there. What a proxy must refuse beyond the grammar is here.
 """
 
-import re
 from collections import deque
 
 import httptools
@@ -41,28 +40,47 @@ REASONS: dict[int, bytes] = {
     505: b"HTTP Version Not Supported",
 }
 
-_TOKEN_LIST = re.compile(rb"[ \t]*,[ \t]*")
-
 Header = tuple[bytes, bytes]
 """A name in lower case, and a value."""
 
 
 class Request:
-    """One request as it came. `body` is whole once the parser says so; `path` is without the query."""
+    """One request as it came. `body` is whole once the parser says so; `path` is without the query.
 
-    __slots__ = ("body", "expects_continue", "headers", "keep_alive", "method", "minor", "path", "query")
+    `headers` are those that a client repeats from request to request, in lower case. What frames this one message
+    (host, lengths, expect) has been checked and is not among them, and what names it is in `request_id` and `trace`.
+    """
 
-    def __init__(
-        self, method: bytes, path: bytes, query: bytes, minor: int, headers: list[Header], keep_alive: bool
-    ) -> None:
+    __slots__ = (
+        "body",
+        "expects_continue",
+        "headers",
+        "keep_alive",
+        "method",
+        "minor",
+        "path",
+        "query",
+        "request_id",
+        "trace",
+    )
+
+    def __init__(self, method: bytes, target: bytes, minor: int, *, keep_alive: bool) -> None:
         self.method = method
-        self.path = path
-        self.query = query
+        self.path, _, self.query = target.partition(b"?")
         self.minor = minor
-        self.headers = headers
         self.keep_alive = keep_alive
+        self.headers: list[Header] = []
+        self.request_id: bytes | None = None
+        self.trace: list[Header] = []
         self.expects_continue = False
         self.body = b""
+
+
+_APART = frozenset(
+    {b"host", b"content-length", b"transfer-encoding", b"content-encoding", b"expect"}
+    | {b"x-request-id", b"traceparent", b"tracestate"}
+)
+"""Headers that belong to one message; `RequestParser` takes them out."""
 
 
 class _Refused(Exception):  # noqa: N818 - it carries a refusal out of a callback, nothing is wrong with us
@@ -80,11 +98,11 @@ class RequestParser:
     __slots__ = (
         "_body",
         "_body_bytes",
-        "_head_bytes",
         "_headers",
         "_max_body_bytes",
         "_max_head_bytes",
         "_max_header_count",
+        "_may_be_large",
         "_parser",
         "_target",
         "_unfinished_head_bytes",
@@ -103,8 +121,8 @@ class RequestParser:
         self._target = b""
         self._headers: list[Header] = []
         self._body: list[bytes] = []
-        self._head_bytes = 0
         self._unfinished_head_bytes = 0
+        self._may_be_large = False
         self._body_bytes = 0
         self.complete: deque[Request] = deque()
         self.current: Request | None = None
@@ -119,11 +137,13 @@ class RequestParser:
         in_head = self.in_message and self.current is None
         starts_message = not self.in_message
         done = len(self.complete)
+        # A head that came in one small read cannot be too large: the usual case is not measured.
+        self._may_be_large = in_head or len(data) > self._max_head_bytes
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             # An upgrade is an offer that we may ignore (RFC 9110, 7.8), but what follows it is not HTTP for llhttp.
-            if self.complete and not _has_body(self.complete[-1].headers):
+            if self.complete and not _has_body(self._headers):
                 self.complete[-1].keep_alive = False
             else:
                 self.complete.clear()
@@ -159,66 +179,66 @@ class RequestParser:
         self.in_message = True
         self._target = b""
         self._headers = []
-        self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """A piece of the request target."""
         self._target += url
-        self._head_bytes += len(url)
-        if self._head_bytes > self._max_head_bytes:
-            raise self._refuse(_head_too_large(self._max_head_bytes))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A whole header (or trailer, which is dropped: nothing we serve has a use for one)."""
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > self._max_head_bytes:
-            raise self._refuse(_head_too_large(self._max_head_bytes))
         if self.current is None:
-            if len(self._headers) >= self._max_header_count:
-                message = f"There are more than {self._max_header_count} headers."
-                raise self._refuse(Refusal(code="head_too_large", message=message))
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """The head is whole: check what the grammar does not."""
-        version = self._parser.get_http_version()
+        parser, headers = self._parser, self._headers
+        version = parser.get_http_version()
         if version not in ("1.1", "1.0"):
-            raise self._refuse(
-                Refusal(code="http_version_not_supported", message=f"HTTP/{version} is not served; use HTTP/1.1.")
-            )
+            message = f"HTTP/{version} is not served; use HTTP/1.1."
+            raise self._refuse(Refusal(code="http_version_not_supported", message=message))
+        if len(headers) > self._max_header_count:
+            message = f"There are more than {self._max_header_count} headers."
+            raise self._refuse(Refusal(code="head_too_large", message=message))
+        if self._may_be_large and _size(self._target, headers) > self._max_head_bytes:
+            raise self._refuse(_head_too_large(self._max_head_bytes))
         minor = 1 if version == "1.1" else 0
-        path, _, query = self._target.partition(b"?")
-        request = Request(
-            self._parser.get_method(), path, query, minor, self._headers, self._parser.should_keep_alive()
-        )
+        request = Request(parser.get_method(), self._target, minor, keep_alive=parser.should_keep_alive())
         hosts = 0
-        for name, value in self._headers:
-            if name == b"host":
+        for header in headers:
+            if header[0] not in _APART:
+                request.headers.append(header)
+            elif header[0] == b"host":
                 hosts += 1
-            elif name == b"content-length":
-                self._check_length(value)
-            elif name == b"transfer-encoding":
-                if value.lower() != b"chunked" or minor == 0:
-                    message = f"transfer-encoding: {value.decode('latin-1')} is not understood; use chunked."
-                    raise self._refuse(Refusal(code="unsupported_transfer_encoding", message=message))
-            elif name == b"content-encoding":
-                if value.lower() not in (b"", b"identity"):
-                    message = "A compressed request body is not understood; send it uncompressed."
-                    raise self._refuse(Refusal(code="unsupported_transfer_encoding", message=message))
-            elif name == b"expect":
-                if value.lower() != b"100-continue":
-                    message = f"expect: {value.decode('latin-1')} is not understood; only 100-continue is."
-                    raise self._refuse(Refusal(code="expectation_failed", message=message))
-                request.expects_continue = minor == 1
+            else:
+                self._take_apart(request, *header)
         if hosts > 1 or (hosts == 0 and minor == 1):
             raise self._refuse(Refusal(code="malformed_http", message="HTTP/1.1 needs exactly one host header."))
         self.current = request
         self._body = []
         self._body_bytes = 0
 
-    def _check_length(self, value: bytes) -> None:
-        if len(value) > 18 or int(value) > self._max_body_bytes:
-            raise self._refuse(_body_too_large(self._max_body_bytes))
+    def _take_apart(self, request: Request, name: bytes, value: bytes) -> None:
+        """Note, or check, a header that belongs to this message alone."""
+        if name == b"content-length":
+            if len(value) > 18 or int(value) > self._max_body_bytes:
+                raise self._refuse(_body_too_large(self._max_body_bytes))
+        elif name == b"x-request-id":
+            request.request_id = value
+        elif name == b"transfer-encoding":
+            if value.lower() != b"chunked" or request.minor == 0:
+                message = f"transfer-encoding: {value.decode('latin-1')} is not understood; use chunked."
+                raise self._refuse(Refusal(code="unsupported_transfer_encoding", message=message))
+        elif name == b"content-encoding":
+            if value.lower() not in (b"", b"identity"):
+                message = "A compressed request body is not understood; send it uncompressed."
+                raise self._refuse(Refusal(code="unsupported_transfer_encoding", message=message))
+        elif name == b"expect":
+            if value.lower() != b"100-continue":
+                message = f"expect: {value.decode('latin-1')} is not understood; only 100-continue is."
+                raise self._refuse(Refusal(code="expectation_failed", message=message))
+            request.expects_continue = request.minor == 1
+        else:
+            request.trace.append((name, value))
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body, unchunked."""
@@ -242,6 +262,10 @@ class RequestParser:
         self.complete.append(request)
 
 
+def _size(target: bytes, headers: list[Header]) -> int:
+    return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
+
+
 def _has_body(headers: list[Header]) -> bool:
     return any(name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in headers)
 
@@ -261,17 +285,31 @@ class ResponseError(Exception):
 class ResponseParser:
     """Byte pump for what an engine sends, one response at a time.
 
-    After `feed`: `status` is 0 until the head is whole; `body` holds the pieces of the body that came with this call
+    After `feed`: `status` is 0 until the head is whole; `headers` are in lower case and without the framing, which is
+    in `content_length` and `chunked`; `body` holds the pieces of the body that came with this call
     (take them with `take_body`); `complete` says that the response has ended. `reset` makes it ready for the next
     response on the same connection.
     """
 
-    __slots__ = ("_head_bytes", "_parser", "body", "complete", "headers", "keep_alive", "status", "surplus")
+    __slots__ = (
+        "_head_bytes",
+        "_parser",
+        "body",
+        "chunked",
+        "complete",
+        "content_length",
+        "headers",
+        "keep_alive",
+        "status",
+        "surplus",
+    )
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._head_bytes = 0
         self.status = 0
+        self.content_length: int | None = None
+        self.chunked = False
         self.headers: list[Header] = []
         self.body: list[bytes] = []
         self.complete = False
@@ -282,6 +320,8 @@ class ResponseParser:
         """Forget the last response."""
         self._head_bytes = 0
         self.status = 0
+        self.content_length = None
+        self.chunked = False
         self.headers = []
         self.body = []
         self.complete = False
@@ -315,8 +355,7 @@ class ResponseParser:
         """The upstream closed. True if that ends the response properly (a body without a length)."""
         if self.complete or self.status == 0:
             return self.complete
-        framed = any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
-        self.complete = not framed
+        self.complete = self.content_length is None and not self.chunked
         return self.complete
 
     # httptools' callbacks.
@@ -328,8 +367,15 @@ class ResponseParser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A whole header, or a trailer, which is dropped."""
-        if self.status == 0 and not self.surplus:
-            self.headers.append((name.lower(), value))
+        if self.status or self.surplus:
+            return
+        name = name.lower()
+        if name == b"content-length":
+            self.content_length = int(value)
+        elif name == b"transfer-encoding":
+            self.chunked = True
+        else:
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head is whole. Interim responses (1xx) are dropped."""
@@ -338,6 +384,7 @@ class ResponseParser:
         status = self._parser.get_status_code()
         if 100 <= status < 200:
             self.headers = []
+            self.content_length = None
             return
         self.status = status
         self.keep_alive = self._parser.should_keep_alive()
@@ -366,11 +413,3 @@ def chunk(data: bytes) -> bytes:
 
 
 LAST_CHUNK = b"0\r\n\r\n"
-
-
-def is_chunked(headers: list[Header]) -> bool:
-    """Whether a message with these headers has a chunked body."""
-    return any(
-        name == b"transfer-encoding" and _TOKEN_LIST.split(value.lower().strip())[-1] == b"chunked"
-        for name, value in headers
-    )

@@ -331,6 +331,11 @@ _ROWS = (
         "Install it: for llama.cpp, `pip install 'pilothouse[llamacpp]'`.",
     ),
     _row(
+        "extra_not_installed", _HOST, None, "An optional package is missing",
+        "What the fleet file asks for needs a package that is not in this Python environment.",
+        "Install the extra that the message names.",
+    ),
+    _row(
         "engine_version_mismatch", _HOST, None, "The engine has another version than pinned",
         "The fleet file pins a version that is not the one installed.",
         "Install the pinned version, or change engine.version on purpose.",

@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 
-.PHONY: up test lint types units lock bars clean help
+.PHONY: up test lint types units lock bars docs clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -41,6 +41,10 @@ units: $(VENV)/dev.stamp
 #   make bars ISSUE=foundation    measure an issue's bars
 bars: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks.bars $(ISSUE)
+
+#   make docs    generate the reference pages again
+docs: $(VENV)/dev.stamp
+	for generator in tools/generate_*.py; do $(BIN)/python $$generator || exit 1; done
 
 #   make lock    pin the requirements again, with hashes
 LOCK := $(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \

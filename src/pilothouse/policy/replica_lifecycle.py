@@ -89,6 +89,7 @@ class ReplicaLifecycle:
         self._probe_failures = 0
         self._probe_delay = self._settings.probe_first
         self._cause = ""
+        self._detail = ""
         self._drain_ends_at: MonotonicNs | None = None
         self._last_token = 0
         self._deadline: int | None = None  # token of the state's own timer: time-out, grace, backoff or stability
@@ -210,10 +211,9 @@ class ReplicaLifecycle:
         listening = event.listening or event.ready
         if self._state is _STARTING and listening:
             self._arm_deadline(event.at, self._settings.load_timeout)
-        if not listening:
-            self._wait_for_next_probe(event.at)
-        elif not event.ready:
-            if self._state is not _LOADING:
+        if not event.ready:
+            loading = listening or self._state is _LOADING
+            if loading and (self._state, self._detail) != (_LOADING, event.detail):
                 self._enter(_LOADING, event.detail)
             self._wait_for_next_probe(event.at)
         elif self._state is _WARMING:
@@ -406,7 +406,7 @@ class ReplicaLifecycle:
         self._effects.append(effect)
 
     def _enter(self, state: ReplicaState, detail: str = "", log_tail: tuple[str, ...] = ()) -> None:
-        self._state = state
+        self._state, self._detail = state, detail
         self._do(PublishState(state=state, endpoint=self._endpoint, detail=detail, log_tail=log_tail))
 
     def _token(self) -> int:

@@ -264,9 +264,14 @@ class TestBeginning:
         assert life.state() is ReplicaState.WARMING
         assert life.wake().answer(ready=True).state() is ReplicaState.READY
 
-    def test_loading_is_published_once(self) -> None:
+    def test_loading_is_published_again_only_when_it_says_something_else(self) -> None:
         life = loading().wake().answer(detail="503")
         assert life.kinds() == [WakeAt]
+        life.wake().answer(detail="401")
+        assert life.kinds() == [PublishState, WakeAt]
+        assert life.published().detail == "401"
+        life.wake().answer(listening=False, detail="refused")
+        assert life.published() == PublishState(state=ReplicaState.LOADING, endpoint=ENDPOINT, detail="refused")
 
     def test_one_that_never_listens_is_ended(self) -> None:
         life = starting()

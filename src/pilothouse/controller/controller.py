@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
-from pilothouse.config.fleet_file import changes
+from pilothouse.config.changes import changes
 from pilothouse.config.paths import FleetPaths
 from pilothouse.controller import snapshots
 from pilothouse.controller.engine_client import EngineClient
@@ -26,7 +26,6 @@ from pilothouse.model.status import FleetStatus, ReloadResult
 from pilothouse.model.units import DurationNs, seconds
 from pilothouse.placement import host
 from pilothouse.placement.local import LocalPlacement
-from pilothouse.placement.weights import ProgressSink
 from pilothouse.policy import reconciliation
 from pilothouse.policy.reconciliation import PresentReplica
 from pilothouse.runtime.journal import Journal
@@ -54,7 +53,6 @@ class Controller:
         env: the operator's environment.
         load_spec: reads and checks the fleet file again; raises PilothouseError.
         load_keys: the keys there are now.
-        progress: is told of downloads.
         fleet_file: the file's path for display, `None` for the built-in fleet.
     """
 
@@ -66,7 +64,6 @@ class Controller:
         env: Mapping[str, str],
         load_spec: Callable[[], FleetSpec],
         load_keys: Callable[[], tuple[KeyView, ...]],
-        progress: ProgressSink,
         fleet_file: str | None = None,
     ) -> None:
         self._spec = spec
@@ -96,7 +93,6 @@ class Controller:
             placement=self._placement,
             client=self._client,
             paths=paths,
-            progress=progress,
             journal=self.journal,
             threads=self._threads_per_replica,
             on_change=self._on_change,
@@ -146,8 +142,6 @@ class Controller:
             if self._stopping:
                 raise PilothouseError("shutting_down", "The fleet is being stopped.")
             described = changes(self._spec, spec)
-            if (spec.gateway, spec.controller) != (self._spec.gateway, self._spec.controller):
-                described = (*described, "settings of gateway and controller take effect at the next start")
             self._spec, self._keys = spec, keys
             for replica in list(self._replicas.values()):
                 if replica.state is ReplicaState.FAILED:

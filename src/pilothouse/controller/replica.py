@@ -83,6 +83,23 @@ class Replica:
         self.gauges = NO_GAUGES
 
 
+class PlacingProgress:
+    """Shows in a replica's detail how far its weights are. Told from any thread."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def update(self, phase: str, done: int, total: int | None) -> None:
+        """`done` of `total` bytes of a phase; `total` is `None` while unknown."""
+        if total is None:
+            far = f"{done / 2**20:,.0f} MiB"
+        else:
+            far = f"{100 * done // max(1, total)}% of {total / 2**20:,.0f} MiB"
+        # The last word may come when the replica is further already: that has a detail of its own.
+        if self._replica.state is ReplicaState.PLACING:
+            self._replica.detail = f"{phase}: {far}"
+
+
 def replica_id(deployment: DeploymentSpec, index: int) -> ReplicaId:
     """`<deployment>-<index>`."""
     return ReplicaId(f"{deployment.name}-{index}")

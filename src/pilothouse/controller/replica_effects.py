@@ -10,7 +10,7 @@ from pathlib import Path
 from pilothouse.config.paths import FleetPaths
 from pilothouse.controller.drain_watch import wait_until_drained
 from pilothouse.controller.engine_client import EngineClient
-from pilothouse.controller.replica import Replica, without_secret
+from pilothouse.controller.replica import PlacingProgress, Replica, without_secret
 from pilothouse.model.effects import (
     AwaitDrained,
     Effect,
@@ -22,7 +22,7 @@ from pilothouse.model.effects import (
     ReleasePlacement,
     TerminateProcess,
 )
-from pilothouse.model.errors import ERRORS, PilothouseError
+from pilothouse.model.errors import PilothouseError
 from pilothouse.model.events import (
     DrainCompleted,
     Event,
@@ -35,7 +35,6 @@ from pilothouse.model.events import (
 from pilothouse.model.fleet import FleetSnapshot, ReplicaState
 from pilothouse.model.ids import ReplicaId
 from pilothouse.placement.local import LocalPlacement, RunningProcess
-from pilothouse.placement.weights import ProgressSink
 from pilothouse.runtime.journal import Journal
 from pilothouse.runtime.live import Handler, LiveRuntime, monotonic_now
 
@@ -56,7 +55,6 @@ class ReplicaEffects:
         placement: LocalPlacement,
         client: EngineClient,
         paths: FleetPaths,
-        progress: ProgressSink,
         journal: Journal,
         threads: Callable[[], int],
         on_change: Callable[[Replica], None],
@@ -66,7 +64,6 @@ class ReplicaEffects:
         self._placement = placement
         self._client = client
         self._board_dir: Path = paths.board_dir
-        self._progress = progress
         self._journal = journal
         self._threads = threads
         self._on_change = on_change
@@ -107,7 +104,7 @@ class ReplicaEffects:
                 deployment,
                 replica.id,
                 memory_need=lambda weights: driver.memory_bytes(deployment, weights),
-                progress=self._progress,
+                progress=PlacingProgress(replica),
             )
         except Exception as error:
             return _failure(replica, error)
@@ -186,11 +183,13 @@ class ReplicaEffects:
 def _failure(replica: Replica, error: Exception) -> PlacementFailed:
     """What kept a replica from being placed or launched, as an event."""
     if isinstance(error, PilothouseError):
+        # The table's own hint is where the code is looked up; one for this case is not.
+        hint = "" if error.hint == error.spec.fix else f". {error.hint}"
         return PlacementFailed(
             at=monotonic_now(),
             code=error.code,
-            message=f"{error.message}. {error.hint}",
-            permanent=not ERRORS[error.code].retryable,
+            message=f"{error.message}{hint}",
+            permanent=not error.spec.retryable,
         )
     _logger.error("placing a replica failed", exc_info=error, extra={"replica": replica.id})
     message = f"{type(error).__name__}: {error}"

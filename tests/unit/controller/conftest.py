@@ -4,7 +4,7 @@ import functools
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -29,7 +29,6 @@ from pilothouse.model.spec import (
 from pilothouse.model.status import ReplicaStatus
 from pilothouse.model.units import MILLISECOND, DurationNs
 from pilothouse.placement.local import end_recorded_processes
-from pilothouse.placement.weights import ProgressSink
 from pilothouse.policy.replica_lifecycle import LifecycleSettings, ReplicaLifecycle
 from pilothouse.testing.processes import wait_until
 from pilothouse.wire import control_channel
@@ -100,7 +99,6 @@ class Fleet:
             env=dict(os.environ),
             load_spec=lambda: self.file,
             load_keys=lambda: (),
-            progress=cast("ProgressSink", None),
         )
 
     def replicas(self) -> dict[str, ReplicaStatus]:
@@ -212,9 +210,9 @@ async def listening(paths: FleetPaths) -> Listen:
 
 
 @pytest.fixture
-def fast_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attempts follow each other quickly; a crash loop still waits as long as ever."""
-    quick = LifecycleSettings(backoff_first=DurationNs(10 * MILLISECOND))
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow each other quickly, and patience with what does not end is short."""
+    quick = LifecycleSettings(backoff_first=DurationNs(10 * MILLISECOND), kill_timeout=DurationNs(100 * MILLISECOND))
     monkeypatch.setattr(replica_module, "ReplicaLifecycle", functools.partial(ReplicaLifecycle, settings=quick))
 
 

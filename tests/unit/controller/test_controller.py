@@ -15,12 +15,15 @@ import pytest
 
 from pilothouse.config.paths import FleetPaths
 from pilothouse.controller import controller as controller_module
+from pilothouse.engines.base import LaunchLine
+from pilothouse.engines.fake import FakeDriver
 from pilothouse.model.control import ReplicaSuspected
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import FleetSnapshot, ReplicaState
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.spec import EngineSpec, FleetSpec
 from pilothouse.placement import host
+from pilothouse.placement.local import LocalPlacement
 from pilothouse.placement.process_records import read_record, recorded_replicas
 from pilothouse.telemetry import catalogue
 from pilothouse.telemetry.board import BoardWriter, board_path
@@ -128,7 +131,7 @@ class TestCrashes:
             assert (after["a-0"].restarts, after["a-1"].restarts) == (1, 0)
 
     async def test_a_crash_loop_is_named_and_shows_the_last_lines(
-        self, fleet: MakeFleet, running: StartFleet, fast_backoff: None
+        self, fleet: MakeFleet, running: StartFleet, impatient: None
     ) -> None:
         async with running(fleet(1, args={"no-such-option": True})) as it:
             await it.until(lambda: "replica_crash_loop" in it.replicas()["a-0"].detail, "a crash loop")
@@ -139,7 +142,7 @@ class TestCrashes:
             assert replica.restarts == 4
 
     async def test_a_reload_tries_failed_replicas_again_and_a_fixed_file_mends_them(
-        self, fleet: MakeFleet, running: StartFleet, fast_backoff: None
+        self, fleet: MakeFleet, running: StartFleet, impatient: None
     ) -> None:
         async with running(fleet(1, args={"no-such-option": True})) as it:
             await it.until(lambda: "replica_crash_loop" in it.replicas()["a-0"].detail, "a crash loop")
@@ -148,7 +151,7 @@ class TestCrashes:
             await it.until_ready()
 
     async def test_a_taken_port_is_not_tried_twice(
-        self, fleet: MakeFleet, running: StartFleet, fast_backoff: None, monkeypatch: pytest.MonkeyPatch
+        self, fleet: MakeFleet, running: StartFleet, impatient: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as squatter:
             real, taken = host.free_port, [squatter.getsockname()[1]]
@@ -170,6 +173,56 @@ class TestCrashes:
                 lambda: [type(e.event).__name__ for e in it.controller.journal.entries[steps:]][:2] == names, "a probe"
             )
             assert it.states() == {"a-0": ReplicaState.READY}
+
+
+class TestPlacing:
+    async def test_what_only_a_person_can_mend_is_told_and_not_tried_again(
+        self, fleet: MakeFleet, running: StartFleet
+    ) -> None:
+        pinned = changed(fleet(1), engine=EngineSpec(name="fake", version="9.9"))
+        async with running(pinned) as it:
+            await it.until(lambda: it.states() == {"a-0": ReplicaState.FAILED}, "the refusal")
+            detail = it.replicas()["a-0"].detail
+            assert detail.startswith("engine_version_mismatch: a pins fake 9.9, but")
+            assert "next attempt" not in detail
+
+    async def test_too_little_memory_is_told_in_numbers_and_tried_again(
+        self, fleet: MakeFleet, running: StartFleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(FakeDriver, "memory_bytes", lambda *_: 2**50)
+        async with running(fleet(1)) as it:
+            await it.until(lambda: it.states() == {"a-0": ReplicaState.FAILED}, "the refusal")
+            detail = it.replicas()["a-0"].detail
+            assert detail.startswith("not_enough_memory: a-0 may need 1,073,741,824 MiB, but ")
+            assert detail.endswith("; next attempt after 0.5 s")
+
+    async def test_an_engine_that_cannot_be_started_is_told(
+        self, fleet: MakeFleet, running: StartFleet, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(FakeDriver, "launch", lambda *_, **__: LaunchLine(argv=("/no/such/engine",)))
+        async with running(fleet(1)) as it:
+            await it.until(lambda: it.states() == {"a-0": ReplicaState.FAILED}, "its end")
+            replica = it.replicas()["a-0"]
+            assert replica.detail == "replica_start_failed: exited with status 127; next attempt after 0.5 s"
+            assert replica.log_tail == ("cannot run /no/such/engine: No such file or directory",)
+
+    @pytest.mark.parametrize("method", ["require_installed", "launch"])
+    async def test_a_defect_of_a_driver_fails_its_replica_and_no_other(
+        self,
+        fleet: MakeFleet,
+        running: StartFleet,
+        method: str,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(FakeDriver, method, fail)
+        async with running(fleet(1)) as it:
+            await it.until(lambda: it.states() == {"a-0": ReplicaState.FAILED}, "its failure")
+            assert it.replicas()["a-0"].detail.startswith("internal_error: RuntimeError: a defect; next attempt")
+        assert "placing a replica failed" in caplog.text
 
 
 class TestAdoption:
@@ -221,6 +274,44 @@ class TestAdoption:
             assert not is_alive(before["a-0"])
             await it.until_ready()
             assert it.pids() != before
+
+    async def test_a_record_that_cannot_be_used_is_told_and_its_replica_started_anew(
+        self,
+        fleet: MakeFleet,
+        running: StartFleet,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        async with running(fleet(1)) as it:
+            await it.until_ready()
+            before = it.pids()
+
+        def unreadable(*_: object) -> None:
+            raise PilothouseError("state_unreadable", "a-0.json is held by a stranger")
+
+        monkeypatch.setattr(LocalPlacement, "adoptable", unreadable)
+        async with running(fleet(1)) as it:
+            await it.until_ready()
+            assert it.pids() != before
+        assert "a record cannot be read" in caplog.text
+
+    async def test_a_leftover_that_cannot_be_ended_is_told(
+        self,
+        fleet: MakeFleet,
+        running: StartFleet,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        async with running(fleet(1)) as it:
+            await it.until_ready()
+
+        async def fail(*_: object, **__: object) -> None:
+            raise PilothouseError("state_unreadable", "a-0.json cannot be removed")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalPlacement, "end_recorded", fail)
+            async with running(fleet(0, name="b")):
+                assert "a leftover process could not be ended" in caplog.text
 
     async def test_what_is_not_wanted_any_more_is_ended(
         self, fleet: MakeFleet, running: StartFleet, paths: FleetPaths
@@ -278,6 +369,24 @@ def _ready(snapshot: FleetSnapshot) -> set[str]:
     }
 
 
+class TestScraping:
+    async def test_a_driver_that_cannot_read_its_engine_ends_nothing(
+        self,
+        fleet: MakeFleet,
+        running: StartFleet,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise RuntimeError("not the page I know")
+
+        monkeypatch.setattr(controller_module, "SCRAPE_EVERY_S", 0.02)
+        monkeypatch.setattr(FakeDriver, "read_metrics", fail)
+        async with running(fleet(1)) as it:
+            await it.until(lambda: caplog.text.count("could not be read") > 1, "two complaints")
+            assert it.states() == {"a-0": ReplicaState.READY}
+
+
 class TestReloading:
     async def test_nothing_changed_changes_nothing(self, fleet: MakeFleet, running: StartFleet) -> None:
         async with running(fleet(1)) as it:
@@ -327,7 +436,7 @@ class TestReloading:
             assert all(_ready(snapshot) for snapshot in worker.snapshots[seen:])
 
     async def test_a_replacement_that_never_gets_ready_leaves_the_old_one_serving(
-        self, fleet: MakeFleet, running: StartFleet, listening: Listen, fast_backoff: None
+        self, fleet: MakeFleet, running: StartFleet, listening: Listen, impatient: None
     ) -> None:
         async with running(fleet(1)) as it, listening() as worker:
             await it.until_ready()
@@ -364,7 +473,7 @@ class TestReloading:
     ) -> None:
         async with running(fleet(1)) as it:
             it.file = fleet(1, drain_timeout_s=9)
-            assert "take effect at the next start" in (await it.controller.reload()).changes[-1]
+            assert "when the fleet is started again" in (await it.controller.reload()).changes[-1]
 
 
 class TestDraining:
@@ -423,6 +532,16 @@ class TestDraining:
             assert _ready(snapshot) == set()
             with pytest.raises(PilothouseError, match="being stopped"):
                 await it.controller.reload()
+
+    async def test_a_replica_that_does_not_end_is_killed(
+        self, fleet: MakeFleet, running: StartFleet, impatient: None
+    ) -> None:
+        async with running(fleet(1)) as it:
+            await it.until_ready()
+            pid = it.pids()["a-0"]
+            os.kill(pid, signal.SIGSTOP)
+            await it.controller.stop()
+            assert not is_alive(pid)
 
     async def test_stopping_while_starting(self, fleet: MakeFleet, running: StartFleet, paths: FleetPaths) -> None:
         async with running(fleet(2)) as it:

@@ -5,9 +5,9 @@ import pytest
 
 from pilothouse.config.paths import FleetPaths
 from pilothouse.controller import snapshots
-from pilothouse.controller.replica import Replica, index_of
+from pilothouse.controller.replica import PlacingProgress, Replica, index_of
 from pilothouse.engines.registry import driver
-from pilothouse.model.events import ReplicaAdopted
+from pilothouse.model.events import ReplicaAdopted, ReplicaRequested
 from pilothouse.model.fleet import Endpoint, FleetSnapshot, KeyView, ReplicaState
 from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
 from pilothouse.model.requests import Route
@@ -135,3 +135,17 @@ def test_a_replica_says_whether_it_runs_what_is_pinned() -> None:
     assert one.present(scaled).current
     assert not one.present(pinned("a", seed=2)).current
     assert not one.present(None).current
+
+
+def test_the_progress_of_its_weights_is_its_detail_while_it_is_placed() -> None:
+    one = replica(pinned("a"))
+    progress = PlacingProgress(one)
+    progress.update("download", 1, 2)
+    assert one.detail == ""
+    one.machine.handle(ReplicaRequested(at=MonotonicNs(0)))
+    progress.update("download", 50 * 2**20, 200 * 2**20)
+    assert one.detail == "download: 25% of 200 MiB"
+    progress.update("unpack", 7 * 2**20, None)
+    assert one.detail == "unpack: 7 MiB"
+    progress.update("check", 0, 0)
+    assert one.detail == "check: 0% of 0 MiB"

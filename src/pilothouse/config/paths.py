@@ -167,15 +167,10 @@ def _make(directory: Path) -> None:
 
 def _close_to_others(directory: Path) -> None:
     status = directory.stat()
-    try:
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-            raise PilothouseError("state_unreadable", f"{directory} is not a directory of this user")
-        if status.st_mode & 0o077:
-            directory.chmod(_PRIVATE)
-    except OSError as error:
-        raise PilothouseError(
-            "state_unreadable", f"{directory} cannot be closed to others: {error.strerror}"
-        ) from error
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise PilothouseError("state_unreadable", f"{directory} is not a directory of this user")
+    if status.st_mode & 0o077:
+        directory.chmod(_PRIVATE)
 
 
 def _require_unswappable(directory: Path) -> None:

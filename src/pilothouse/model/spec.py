@@ -4,6 +4,7 @@
 """
 
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -27,11 +28,19 @@ class WeightsSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpstreamSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """An OpenAI-compatible server that somebody else runs. `api_key` is resolved already: a secret."""
+    """An OpenAI-compatible server that somebody else runs. `api_key` is resolved already: a secret, not in the repr."""
 
     url: str
     model: str | None = None
     api_key: str | None = None
+
+    def __rich_repr__(self) -> Iterator[tuple[str, str | None]]:
+        yield "url", self.url
+        yield "model", self.model
+        yield "api_key", None if self.api_key is None else "***"
+
+    def __repr__(self) -> str:
+        return f"UpstreamSpec({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
 class DeploymentSpec(msgspec.Struct, frozen=True, kw_only=True):

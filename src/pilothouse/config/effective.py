@@ -1,0 +1,119 @@
+"""The effective form: the whole configuration in its long form, and where each value came from.
+
+It is a fleet file itself: loading it gives the same fleet. Secrets stay references.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from pilothouse.config.loaded import LoadedFleet
+from pilothouse.config.problems import Origins, SpecPath
+from pilothouse.config.yaml_tree import plain_scalar
+from pilothouse.model.spec import DeploymentSpec
+
+_WIDENED = frozenset({("engine", "name"), ("weights", "source"), ("upstream", "url")})
+"""What a short form stands for; all else beside it is a default."""
+_COMMENT_COLUMN = 60
+
+
+def effective_yaml(loaded: LoadedFleet) -> str:
+    """The effective form as YAML, each value with a comment that says where it came from."""
+    lines = []
+    for depth, text, path in _lines(_tree(loaded), (), 0, ""):
+        line = "  " * depth + text
+        lines.append(f"{line:<{_COMMENT_COLUMN}}  # {_origin(path, loaded.origins)}" if path is not None else line)
+    return "\n".join(lines) + "\n"
+
+
+def _tree(loaded: LoadedFleet) -> dict[str, Any]:
+    spec = loaded.spec
+    limits: dict[str, Any] = msgspec.to_builtins(spec.gateway.limits)
+    return {
+        "fleet": spec.name,
+        "models": {
+            model.name: {
+                "deployments": [
+                    _deployment(deployment, loaded, ("models", model.name, "deployments", index))
+                    for index, deployment in enumerate(model.deployments)
+                ]
+            }
+            for model in spec.models
+        },
+        "gateway": {"listen": str(spec.gateway.listen), "workers": spec.gateway.workers, "limits": limits},
+        "controller": {"listen": str(spec.controller.listen)},
+    }
+
+
+def _deployment(spec: DeploymentSpec, loaded: LoadedFleet, path: SpecPath) -> dict[str, Any]:
+    section = loaded.file.models[spec.model].deployments[int(path[-1])]
+    reference = section.upstream.api_key if section.upstream else None
+    engine = {"name": spec.engine.name, "version": spec.engine.version, "args": spec.engine.args or None}
+    weights = spec.weights and {"source": spec.weights.source, "sha256": spec.weights.sha256}
+    upstream = spec.upstream and {"url": spec.upstream.url, "model": spec.upstream.model, "api_key": reference}
+    return {
+        "name": spec.name,
+        "engine": _without_empty(engine),
+        **({"weights": _without_empty(weights)} if weights else {}),
+        **({"upstream": _without_empty(upstream)} if upstream else {}),
+        "replicas": spec.replicas,
+    }
+
+
+def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if value is not None}
+
+
+def _lines(value: Any, path: SpecPath, depth: int, lead: str) -> Iterator[tuple[int, str, SpecPath | None]]:
+    """(depth, text, path of the value on this line or `None`) of a mapping's or list's lines.
+
+    `lead` is what the first line begins with: the dash of the list item that this is.
+    """
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, each in items:
+        label = "- " if isinstance(value, list) else f"{_scalar(key)}: "
+        inner = (*path, key)
+        if not isinstance(each, dict | list) or not each:
+            yield depth, lead + label + _scalar(each), inner
+        elif isinstance(value, list) and isinstance(each, dict):
+            nested = _lines(each, inner, depth + 1, "")
+            first_depth, text, first_path = next(nested)
+            yield first_depth - 1, lead + label + text, first_path
+            yield from nested
+        else:
+            yield depth, (lead + label).rstrip(), None
+            yield from _lines(each, inner, depth + 1, "")
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        return value if _is_plain(value) else _quoted(value)
+    return json.dumps(value)  # numbers, booleans, null and empty collections are the same in JSON and YAML
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text means itself without quotes, by a rule much narrower than YAML's."""
+    if not text or text[0] in "-?:" or text.endswith(":") or plain_scalar(text).value != text:
+        return False
+    return all(each.isalnum() or each in "._/@:+=-" for each in text) and text.isascii()
+
+
+def _quoted(text: str) -> str:
+    """A text in double quotes. JSON's escapes are YAML's too, but for characters beyond 16 bits."""
+    return '"' + "".join(_escaped(each) for each in text) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character.isascii() or not character.isprintable():
+        code = ord(character)
+        return json.dumps(character)[1:-1] if code <= 0xFFFF else f"\\U{code:08x}"
+    return character
+
+
+def _origin(path: SpecPath, origins: Origins) -> str:
+    nearest = origins.nearest(path)
+    if nearest == path:
+        return origins.place(path)
+    return origins.place(path) if nearest in origins.scalars and path[-2:] in _WIDENED else "default"

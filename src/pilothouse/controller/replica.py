@@ -14,6 +14,7 @@ from pilothouse.model.spec import DeploymentSpec
 from pilothouse.model.status import ReplicaStatus
 from pilothouse.model.units import SECOND, WallNs
 from pilothouse.placement.local import Placement
+from pilothouse.placement.weights import ProgressSink
 from pilothouse.policy.reconciliation import PresentReplica
 from pilothouse.policy.replica_lifecycle import ReplicaLifecycle
 
@@ -84,10 +85,11 @@ class Replica:
 
 
 class PlacingProgress:
-    """Shows in a replica's detail how far its weights are. Told from any thread."""
+    """Shows in a replica's detail how far its weights are, and tells `next_sink`. Told from any thread."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, next_sink: ProgressSink) -> None:
         self._replica = replica
+        self._next = next_sink
 
     def update(self, phase: str, done: int, total: int | None) -> None:
         """`done` of `total` bytes of a phase; `total` is `None` while unknown."""
@@ -98,6 +100,7 @@ class PlacingProgress:
         # The last word may come when the replica is further already: that has a detail of its own.
         if self._replica.state is ReplicaState.PLACING:
             self._replica.detail = f"{phase}: {far}"
+        self._next.update(phase, done, total)
 
 
 def replica_id(deployment: DeploymentSpec, index: int) -> ReplicaId:

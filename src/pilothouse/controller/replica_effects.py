@@ -35,6 +35,7 @@ from pilothouse.model.events import (
 from pilothouse.model.fleet import FleetSnapshot, ReplicaState
 from pilothouse.model.ids import ReplicaId
 from pilothouse.placement.local import LocalPlacement, RunningProcess
+from pilothouse.placement.weights import ProgressSink
 from pilothouse.runtime.journal import Journal
 from pilothouse.runtime.live import Handler, LiveRuntime, monotonic_now
 
@@ -55,6 +56,7 @@ class ReplicaEffects:
         placement: LocalPlacement,
         client: EngineClient,
         paths: FleetPaths,
+        progress: ProgressSink,
         journal: Journal,
         threads: Callable[[], int],
         on_change: Callable[[Replica], None],
@@ -64,6 +66,7 @@ class ReplicaEffects:
         self._placement = placement
         self._client = client
         self._board_dir: Path = paths.board_dir
+        self._progress = progress
         self._journal = journal
         self._threads = threads
         self._on_change = on_change
@@ -104,7 +107,7 @@ class ReplicaEffects:
                 deployment,
                 replica.id,
                 memory_need=lambda weights: driver.memory_bytes(deployment, weights),
-                progress=PlacingProgress(replica),
+                progress=PlacingProgress(replica, self._progress),
             )
         except Exception as error:
             return _failure(replica, error)

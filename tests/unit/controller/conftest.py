@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -29,6 +30,7 @@ from pilothouse.model.spec import (
 from pilothouse.model.status import ReplicaStatus
 from pilothouse.model.units import MILLISECOND, DurationNs
 from pilothouse.placement.local import end_recorded_processes
+from pilothouse.placement.weights import Silent
 from pilothouse.policy.replica_lifecycle import LifecycleSettings, ReplicaLifecycle
 from pilothouse.testing.processes import wait_until
 from pilothouse.wire import control_channel
@@ -99,6 +101,7 @@ class Fleet:
             env=dict(os.environ),
             load_spec=lambda: self.file,
             load_keys=lambda: (),
+            progress=Silent(),
         )
 
     def replicas(self) -> dict[str, ReplicaStatus]:
@@ -117,7 +120,14 @@ class Fleet:
             raise AssertionError(f"{error}; replicas: {self.replicas()}") from None
 
     async def until_ready(self) -> None:
-        await self.until(lambda: self.controller.status().ready, "every wanted replica is Ready")
+        """Every wanted replica is Ready, and the workers have been told."""
+
+        def all_told() -> bool:
+            return ready_in(msgspec.json.decode(self.paths.snapshot.read_bytes(), type=FleetSnapshot)) == {
+                name for name, state in self.states().items() if state is ReplicaState.READY
+            }
+
+        await self.until(lambda: self.controller.status().ready and all_told(), "every wanted replica is Ready")
 
 
 StartFleet = Callable[[FleetSpec], "contextlib.AbstractAsyncContextManager[Fleet]"]

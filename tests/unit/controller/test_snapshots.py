@@ -139,7 +139,13 @@ def test_a_replica_says_whether_it_runs_what_is_pinned() -> None:
 
 def test_the_progress_of_its_weights_is_its_detail_while_it_is_placed() -> None:
     one = replica(pinned("a"))
-    progress = PlacingProgress(one)
+    told: list[tuple[str, int, int | None]] = []
+
+    class Sink:
+        def update(self, phase: str, done: int, total: int | None) -> None:
+            told.append((phase, done, total))
+
+    progress = PlacingProgress(one, Sink())
     progress.update("download", 1, 2)
     assert one.detail == ""
     one.machine.handle(ReplicaRequested(at=MonotonicNs(0)))
@@ -149,3 +155,9 @@ def test_the_progress_of_its_weights_is_its_detail_while_it_is_placed() -> None:
     assert one.detail == "unpack: 7 MiB"
     progress.update("check", 0, 0)
     assert one.detail == "check: 0% of 0 MiB"
+    assert told == [
+        ("download", 1, 2),
+        ("download", 50 * 2**20, 200 * 2**20),
+        ("unpack", 7 * 2**20, None),
+        ("check", 0, 0),
+    ]

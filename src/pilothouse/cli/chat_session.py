@@ -115,7 +115,9 @@ class ChatSession:
         except httpx2.ConnectError as error:
             raise PilothouseError("fleet_not_running", f"nothing answers at {self._url}") from error
         except httpx2.HTTPError as error:
-            raise CommandError(f"the connection to {self._url} was lost: {str(error) or type(error).__name__}") from error
+            raise CommandError(
+                f"the connection to {self._url} was lost: {str(error) or type(error).__name__}"
+            ) from error
 
 
 def _pieces(data: str) -> Iterator[str]:

@@ -21,12 +21,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class ChildSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How to run a child. `inherits`: descriptors it gets. Children with a lower `stop_stage` are stopped first."""
+    """How to run a child, in the directory `cwd`. `inherits`: descriptors it gets.
+
+    Children with a lower `stop_stage` are stopped first.
+    """
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str]
     log_path: Path
+    cwd: Path
     inherits: tuple[int, ...] = ()
     stop_stage: int = 0
     stop_grace_s: float = 10.0
@@ -80,6 +84,7 @@ class Child:
             self._process = subprocess.Popen(
                 self.spec.argv,
                 env=dict(self.spec.env),
+                cwd=self.spec.cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

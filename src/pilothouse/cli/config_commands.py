@@ -25,9 +25,11 @@ def check(file: Path | None = None, /, *, set_: _Set = ()) -> int:
         file: The fleet file; ./fleet.yaml, else the built-in fleet, if left out.
         set_: KEY=VALUE to put over the file's own; may be repeated.
     """
-    from pilothouse.cli.fleet_loading import load_checked
+    from pilothouse.cli.fleet_loading import load_checked, overrides_of
 
-    loaded = load_checked(file, set_, os.environ)
+    loaded = load_checked(file, overrides_of(set_), os.environ)
+    for warning in loaded.warnings:
+        say(f"warning: {warning}")
     replicas = sum(deployment.replicas for model in loaded.spec.models for deployment in model.deployments)
     say(f"{loaded.path or 'the built-in fleet'} is fine: {len(loaded.spec.models)} models, {replicas} replicas")
     return Exit.OK
@@ -58,10 +60,10 @@ def show(file: Path | None = None, /, *, effective: bool = False, set_: _Set = (
         effective: In its long form, with every default and override filled in. Secrets stay references.
         set_: KEY=VALUE to put over the file's own, with --effective; may be repeated.
     """
-    from pilothouse.cli.fleet_loading import load_checked
+    from pilothouse.cli.fleet_loading import load_checked, overrides_of
     from pilothouse.config.fleet_file import effective_yaml
 
-    loaded = load_checked(file, set_, os.environ)
+    loaded = load_checked(file, overrides_of(set_), os.environ)
     print(effective_yaml(loaded) if effective else loaded.text, end="")
     return Exit.OK
 

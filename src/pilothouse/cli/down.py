@@ -13,7 +13,7 @@ from pilothouse.cli.output import message_console, say
 if TYPE_CHECKING:
     from pilothouse.placement.processes import ProcessIdentity
 
-_REPLICAS_S = 30.0  # what the replicas may need to end, after the drain
+_REPLICAS_S = 30.0  # what replicas may need to end, after the drain
 _HURRY_S = 10.0
 
 

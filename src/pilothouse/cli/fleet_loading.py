@@ -6,8 +6,8 @@ from pathlib import Path
 from pilothouse.cli.output import CommandError
 from pilothouse.config import fleet_file
 from pilothouse.config.fleet_file import LoadedFleet
+from pilothouse.config.problems import Problem, invalid
 from pilothouse.engines import registry
-from pilothouse.model.errors import PilothouseError
 
 
 def overrides_of(settings: Sequence[str]) -> dict[str, str]:
@@ -25,19 +25,17 @@ def overrides_of(settings: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def load_checked(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) -> LoadedFleet:
+def load_checked(path: Path | None, overrides: Mapping[str, str], env: Mapping[str, str]) -> LoadedFleet:
     """The fleet file at `path`, or what stands for it.
 
     Raises:
         PilothouseError: config_not_found, secret_not_found, or config_invalid with every problem and its line.
-        CommandError: a setting is not KEY=VALUE.
     """
-    loaded = fleet_file.load(path, overrides=overrides_of(settings), env=env)
-    problems = []
-    for where, problem in registry.check_fleet(loaded.spec):
-        meant = f" (did you mean {problem.suggestion}?)" if problem.suggestion else ""
-        dotted = ".".join(str(part) for part in where)
-        problems.append(f"{loaded.locate(where)}: {dotted}: {problem.message}{meant}")
+    loaded = fleet_file.load(path, overrides=overrides, env=env)
+    problems = [
+        Problem(path=where, message=problem.message, suggestion=problem.suggestion)
+        for where, problem in registry.check_fleet(loaded.spec)
+    ]
     if problems:
-        raise PilothouseError("config_invalid", "\n".join(problems))
+        raise invalid(problems, loaded.origins)
     return loaded

@@ -68,17 +68,21 @@ def take_lock(lock: Path, record: Path) -> int:
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = True
     except BlockingIOError:
-        os.close(descriptor)
-        found = read_record(record)
-        if found is None or not is_alive(found.process):
-            message = "another command is just starting this fleet"
-        else:
-            message = (
-                f"the fleet {found.fleet} is already running (process {found.process.pid}) at {base_url(found.gateway)}"
-            )
-        raise PilothouseError("fleet_already_running", message) from None
-    return descriptor
+        is_ours = False
+    found = read_record(record)
+    # The lock is in the session's runtime directory: another session may have another one. The record has one place.
+    runs = found is not None and is_alive(found.process)
+    if is_ours and not runs:
+        return descriptor
+    os.close(descriptor)
+    if found is None or not runs:
+        raise PilothouseError("fleet_already_running", "another command is just starting this fleet")
+    raise PilothouseError(
+        "fleet_already_running",
+        f"the fleet {found.fleet} is already running (process {found.process.pid}) at {base_url(found.gateway)}",
+    )
 
 
 def base_url(address: ListenAddress) -> str:

@@ -31,7 +31,7 @@ from pilothouse.telemetry.board import board_path, clear_gauges
 
 CONTROLLER = "controller"
 _WORKER_MARGIN_S = 5.0  # a worker that drains ends by itself at the end of its drain time
-_CONTROLLER_GRACE_S = 30.0  # replicas have 10 s to end, and may be many
+_CONTROLLER_MARGIN_S = 20.0  # after a drain, replicas have 10 s to end before they are killed
 _ROTATE_EVERY_S = 10.0
 
 _WORKER_ENVIRONMENT = (
@@ -149,6 +149,7 @@ def _children(boot: SupervisorBoot, paths: FleetPaths, env: Mapping[str, str], l
         fleet=boot.fleet,
         fleet_file=boot.fleet_file,
         overrides=boot.overrides,
+        gateway=boot.gateway,
         admin_fd=boot.admin_fd,
         lifeline_fd=lifeline,
         state_dir=str(paths.state_dir),
@@ -160,9 +161,10 @@ def _children(boot: SupervisorBoot, paths: FleetPaths, env: Mapping[str, str], l
             argv=_module("pilothouse.cli.controller_process", _boot_file(paths, CONTROLLER, controller)),
             env=env,
             log_path=paths.logs_dir / f"{CONTROLLER}.log",
+            cwd=paths.state_dir,  # not the operator's directory: a ./fleet.yaml that appears there is not this fleet's
             inherits=(boot.admin_fd, lifeline),
             stop_stage=1,
-            stop_grace_s=_CONTROLLER_GRACE_S,
+            stop_grace_s=boot.limits.drain_timeout_s + _CONTROLLER_MARGIN_S,
         )
     ]
     for index in range(boot.workers):
@@ -184,6 +186,7 @@ def _children(boot: SupervisorBoot, paths: FleetPaths, env: Mapping[str, str], l
                 argv=_module("pilothouse.gateway.worker", _boot_file(paths, name, worker)),
                 env={each: env[each] for each in _WORKER_ENVIRONMENT if each in env} | _MALLOC,
                 log_path=paths.logs_dir / f"{name}.log",
+                cwd=paths.state_dir,
                 inherits=(*boot.gateway_fds, lifeline),
                 stop_stage=0,
                 stop_grace_s=boot.limits.drain_timeout_s + _WORKER_MARGIN_S,

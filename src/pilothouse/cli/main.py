@@ -116,3 +116,7 @@ def _take_debug(arguments: Sequence[str], env: Mapping[str, str]) -> tuple[bool,
 def main() -> None:
     """The `pilothouse` command."""
     raise SystemExit(run(sys.argv[1:], os.environ))
+
+
+if __name__ == "__main__":
+    main()

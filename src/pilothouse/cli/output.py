@@ -10,6 +10,7 @@ from pilothouse.model.errors import PilothouseError
 if TYPE_CHECKING:
     from rich.console import Console
 
+_WIDE = 1000
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -23,10 +24,10 @@ class CommandError(Exception):
 
 
 def data_console() -> "Console":
-    """For data. Lines are not wrapped: a reader that is no terminal gets them as they are."""
+    """For data. Where the reader is no terminal, tables are as wide as they need to be."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
 
 
 def message_console() -> "Console":

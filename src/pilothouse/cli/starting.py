@@ -44,7 +44,10 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
     Raises:
         PilothouseError, CommandError: what is in the way.
     """
-    loaded = load_checked(path, settings, env)
+    overrides = overrides_of(settings)
+    loaded = load_checked(path, overrides, env)
+    for warning in loaded.warnings:
+        say(f"warning: {warning}")
     spec = loaded.spec
     routes = _require_engines(spec)
     paths = fleet_paths(spec.name, env)
@@ -61,8 +64,8 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
             key, _ = ensure_operator_key(store, paths.credentials, spec.name)
         boot = SupervisorBoot(
             fleet=spec.name,
-            fleet_file=None if loaded.path is None else str(loaded.path.resolve()),
-            overrides=overrides_of(settings),
+            fleet_file=None if loaded.path is None else str(loaded.path),
+            overrides=overrides,
             gateway=bound_address(gateway[0]),
             gateway_fds=tuple(os.dup(each.fileno()) for each in gateway),
             admin=bound_address(admin[0]),

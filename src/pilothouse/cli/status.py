@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -24,6 +25,9 @@ def status(*, json: bool = False, fleet: Annotated[str | None, Parameter(env_var
     $ pilothouse status
     $ pilothouse status --json | jq '.replicas[] | {id, state}'
 
+    `busy` are requests under way by the gateway's own count, `waiting` those in the engine's queue, `KV` the share of
+    its cache in use.
+
     It fails when the fleet does not run or its controller does not answer.
 
     Args:
@@ -38,10 +42,8 @@ def status(*, json: bool = False, fleet: Annotated[str | None, Parameter(env_var
     console.print(headline(found))
     console.print()
     console.print(table(found))
-    for replica in found.replicas:
-        if replica.state is ReplicaState.FAILED and replica.log_tail:
-            print(f"\nlast lines of {replica.id}:")
-            print("\n".join(f"  {printable(line)}" for line in replica.log_tail))
+    for line in details(found):
+        print(line)
     return Exit.OK
 
 
@@ -74,16 +76,22 @@ def table(found: FleetStatus) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    shown = Table(
-        "replica", "model", "engine", "state", "up", "restarts", "in flight", "waiting", "KV use", "pid", "detail",
-        box=None, pad_edge=False, header_style="bold",
-    )  # fmt: skip
-    for name in ("up", "restarts", "in flight", "waiting", "KV use", "pid"):
-        next(column for column in shown.columns if column.header == name).justify = "right"
+    shown = Table("replica", "model", "state", box=None, pad_edge=False, header_style="bold")
+    for name in ("up", "restarts", "busy", "waiting", "KV", "pid"):
+        shown.add_column(name, justify="right")
     for each in found.replicas:
         state = Text(each.state, style=_COLOURS.get(each.state, "yellow"))
-        shown.add_row(each.id, each.model, each.engine, state, *_figures(each), Text(printable(each.detail)))
+        shown.add_row(each.id, each.model, state, *_figures(each))
     return shown
+
+
+def details(found: FleetStatus) -> Iterator[str]:
+    """Why replicas that are not ready are not, and the last words of those that failed."""
+    for each in found.replicas:
+        if each.state is not ReplicaState.READY and each.detail:
+            yield f"\n{each.id}: {printable(each.detail)}"
+            if each.state is ReplicaState.FAILED:
+                yield from (f"  {printable(line)}" for line in each.log_tail)
 
 
 def _figures(replica: ReplicaStatus) -> tuple[str, ...]:

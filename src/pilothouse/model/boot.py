@@ -6,7 +6,7 @@ A worker reads this and the last snapshot; it needs neither the fleet file nor t
 import msgspec
 
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import GatewayLimits
+from pilothouse.model.spec import GatewayLimits, ListenAddress
 
 
 class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,11 +27,12 @@ class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControllerBoot(msgspec.Struct, frozen=True, kw_only=True):
-    """The controller. It reads the fleet file itself (again on reload)."""
+    """The controller. It reads the fleet file itself (again on reload). `gateway` is where the workers listen."""
 
     fleet: FleetName
     fleet_file: str | None
     overrides: dict[str, str] = {}
+    gateway: ListenAddress
     admin_fd: int
     lifeline_fd: int | None
     state_dir: str

@@ -1,13 +1,20 @@
 import pytest
 from rich.console import Console
 
-from pilothouse.cli.status import duration, headline, table
+from pilothouse.cli.status import details, duration, headline, table
 from pilothouse.model.fleet import ReplicaState
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.status import FleetStatus, ReplicaStatus, WorkerStatus
 
 
-def replica(index: int, state: ReplicaState, *, detail: str = "", kv_usage_ratio: float | None = None) -> ReplicaStatus:
+def replica(
+    index: int,
+    state: ReplicaState,
+    *,
+    detail: str = "",
+    kv_usage_ratio: float | None = None,
+    log_tail: tuple[str, ...] = (),
+) -> ReplicaStatus:
     return ReplicaStatus(
         id=ReplicaId(f"smollm2-{index}"),
         model=ModelName("smollm2"),
@@ -18,6 +25,7 @@ def replica(index: int, state: ReplicaState, *, detail: str = "", kv_usage_ratio
         uptime_s=187.2,
         kv_usage_ratio=kv_usage_ratio,
         pid=41,
+        log_tail=log_tail,
     )
 
 
@@ -40,7 +48,7 @@ def rendered(found: FleetStatus) -> str:
     with console.capture() as capture:
         console.print(headline(found))
         console.print(table(found))
-    return capture.get()
+    return capture.get() + "\n".join(details(found))
 
 
 def test_a_ready_fleet() -> None:
@@ -53,11 +61,12 @@ def test_a_ready_fleet() -> None:
 
 def test_a_fleet_that_is_not_ready_says_how_far_it_is_and_why() -> None:
     found = fleet(
-        replica(0, ReplicaState.READY), replica(1, ReplicaState.FAILED, detail="exit code 1 [red]bad[/]\x1b[2J")
+        replica(0, ReplicaState.READY),
+        replica(1, ReplicaState.FAILED, detail="exit code 1 [red]bad[/]\x1b[2J", log_tail=("no \x1b[1mmodel",)),
     )
     text = rendered(found)
     assert "1 of 2 replicas ready" in text
-    assert "exit code 1 [red]bad[/]" in text
+    assert "smollm2-1: exit code 1 [red]bad[/]\n  no model" in text
     assert "\x1b" not in text
 
 

@@ -63,6 +63,7 @@ def child(tmp_path: Path, script: str, *, name: str = "worker-0", stage: int = 0
         argv=("/bin/sh", "-c", script),
         env={"PATH": os.environ["PATH"]},
         log_path=tmp_path / f"{name}.log",
+        cwd=tmp_path,
         stop_stage=stage,
         stop_grace_s=grace_s,
     )
@@ -168,7 +169,9 @@ async def test_signals_reach_the_child_that_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_a_program_that_does_not_exist_ends_the_others_too(tmp_path: Path) -> None:
-    missing = ChildSpec(name="worker-0", argv=("/does/not/exist",), env={}, log_path=tmp_path / "worker-0.log")
+    missing = ChildSpec(
+        name="worker-0", argv=("/does/not/exist",), env={}, log_path=tmp_path / "worker-0.log", cwd=tmp_path
+    )
     watched = Watched(child(tmp_path, STEADY, name="controller", stage=1), missing)
     with pytest.raises(FileNotFoundError):
         await watched.task
@@ -186,6 +189,7 @@ async def test_only_the_descriptors_it_is_given_are_inherited(tmp_path: Path) ->
             argv=(sys.executable, "-c", "import os; print(sorted(os.listdir('/proc/self/fd')), flush=True); input()"),
             env={},
             log_path=tmp_path / "worker-0.log",
+            cwd=tmp_path,
             inherits=(given,),
         )
         async with supervised(spec):

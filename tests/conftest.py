@@ -1,0 +1,150 @@
+"""Fixtures for tests that run the whole program."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pilothouse.cli.fleet_record import SupervisorRecord, base_url
+from pilothouse.cli.locate import running_record
+from pilothouse.config.paths import FleetPaths, fleet_paths
+from pilothouse.model.ids import FleetName
+from pilothouse.model.status import FleetStatus
+
+PROGRAM = (sys.executable, "-P", "-m", "pilothouse.cli.main")
+FAKE_FLEET = """
+fleet: {name}
+models:
+  fake:
+    deployments:
+      - name: fake
+        engine: {{name: fake, args: {args}}}
+        replicas: 2
+gateway: {{listen: "127.0.0.1:0", limits: {{drain_timeout_s: 5}}}}
+controller: {{listen: "127.0.0.1:0"}}
+"""
+
+
+class Pilothouse:
+    """The program as an operator has it, in a home directory of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "XDG_RUNTIME_DIR": str(home / "run"),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "NO_COLOR": "1",
+        }
+        (home / "run").mkdir(mode=0o700)
+        self._started: list[subprocess.Popen[str]] = []
+
+    def run(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
+        """Run a command to its end, expect its exit code, and give its standard output."""
+        done = self.attempt(*arguments, stdin=stdin)
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    def attempt(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end."""
+        return subprocess.run(
+            (*PROGRAM, *arguments),
+            env=self.env,
+            cwd=self.home,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start a command in a session of its own; it is killed at the end of the test."""
+        started = subprocess.Popen(
+            (*PROGRAM, *arguments),
+            env=self.env,
+            cwd=self.home,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._started.append(started)
+        return started
+
+    def fake_fleet(self, name: str = "default", **args: object) -> str:
+        """Write a fleet file with two replicas of the fake engine, and give its path."""
+        path = self.home / f"{name}.yaml"
+        options = {option.replace("_", "-"): value for option, value in args.items()}
+        path.write_text(FAKE_FLEET.format(name=name, args=msgspec.json.encode(options).decode()))
+        return str(path)
+
+    def paths(self, fleet: str = "default") -> FleetPaths:
+        """Where the fleet's files are."""
+        return fleet_paths(FleetName(fleet), self.env)
+
+    def record(self, fleet: str = "default") -> SupervisorRecord:
+        """The record of the running fleet."""
+        found = running_record(self.paths(fleet))
+        assert found is not None
+        return found
+
+    def url(self, fleet: str = "default") -> str:
+        """The data plane's address, without `/v1`."""
+        return base_url(self.record(fleet).gateway)
+
+    def status(self) -> FleetStatus:
+        """What `status --json` says."""
+        return msgspec.json.decode(self.run("status", "--json"), type=FleetStatus)
+
+    def child(self, name: str) -> int:
+        """The process id of the supervisor's child of that name; 0 while it has none."""
+        children = {child.name: child.process for child in self.record().children}
+        process = children[name]
+        return process.pid if process is not None else 0
+
+    def processes(self) -> list[str]:
+        """The command lines of all processes that were started from this home directory, by us or by each other."""
+        mark = f"HOME={self.home}\0".encode()
+        found = []
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if mark in (process / "environ").read_bytes():
+                        found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        return found
+
+    def close(self) -> None:
+        """End everything."""
+        self.attempt("down", "--timeout", "0")
+        for each in self._started:
+            each.kill()
+            each.communicate()
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 15.0) -> None:
+    """Return once the condition holds."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def pilothouse(tmp_path: Path) -> Iterator[Pilothouse]:
+    """The program, and at the end nothing of what it started."""
+    program = Pilothouse(tmp_path)
+    try:
+        yield program
+    finally:
+        program.close()
+    assert program.processes() == []

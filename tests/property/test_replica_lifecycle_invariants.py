@@ -44,15 +44,20 @@ class World(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.machine = ReplicaLifecycle(ReplicaId("smollm2-0"), LifecycleSettings(crash_loop_after=3))
         self.now = 0
+        self.pids = 0
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        self.machine = ReplicaLifecycle(ReplicaId("smollm2-0"), LifecycleSettings(crash_loop_after=3))
         self.placing = False
         self.placed = False
         self.launching = False
         self.process: int | None = None
         self.told_to_end = False
-        self.pids = 0
-        self.probes: list[int] = []
+        self.placed_too_late = False
+        self.probes: list[tuple[int, int]] = []  # token, and which process or endpoint it was sent to
+        self.ready_answers = 0  # of the present one
         self.timers: list[WakeAt] = []
         self.drain_watched = False
         self.published = ReplicaState.PENDING
@@ -78,10 +83,12 @@ class World(RuleBasedStateMachine):
                     self.launching = True
                 case Probe():
                     assert self.machine.state is not ReplicaState.STOPPED, "probes what it has stopped"
-                    self.probes.append(effect.token)
+                    self.probes.append((effect.token, self.pids))
                 case PublishState():
                     self.published = effect.state
-                    assert (effect.state is not ReplicaState.READY) or effect.endpoint is not None
+                    if effect.state is ReplicaState.READY:
+                        assert effect.endpoint is not None
+                        assert self.ready_answers >= 2, "ready on the word of something else"
                 case AwaitDrained():
                     assert self.published is ReplicaState.DRAINING, "waits for turns that may still be coming"
                     self.drain_watched = True
@@ -92,12 +99,17 @@ class World(RuleBasedStateMachine):
                     assert self.told_to_end, "killed without having been asked to end"
                 case ReleasePlacement():
                     assert self.process is None, "gives back the port of a running process"
+                    self.placed_too_late = self.placing
                     self.placing = self.placed = False
                 case WakeAt():
                     assert effect.at >= self.now, "a timer in the past"
                     self.timers.append(effect)
                 case _:
                     raise AssertionError(f"unknown effect {effect}")
+
+    def another_process(self) -> None:
+        self.pids += 1
+        self.ready_answers = 0
 
     def at(self) -> MonotonicNs:
         return MonotonicNs(self.now)
@@ -114,7 +126,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.machine.state is ReplicaState.PENDING)
     @rule()
     def is_adopted(self) -> None:
-        self.pids += 1
+        self.another_process()
         self.process, self.placed = self.pids, True
         self.give(ReplicaAdopted(at=self.at(), pid=self.pids, endpoint=ENDPOINT))
 
@@ -122,6 +134,7 @@ class World(RuleBasedStateMachine):
     @rule(hosted=strategies.booleans())
     def is_placed(self, hosted: bool) -> None:
         self.placing, self.placed = False, True
+        self.another_process()
         self.give(ReplicaPlaced(at=self.at(), endpoint=ENDPOINT if hosted else None))
 
     @precondition(lambda self: self.placing or self.launching)
@@ -133,7 +146,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.launching)
     @rule()
     def process_starts(self) -> None:
-        self.pids += 1
+        self.another_process()
         self.launching, self.process = False, self.pids
         self.give(ProcessStarted(at=self.at(), pid=self.pids, endpoint=ENDPOINT))
 
@@ -146,13 +159,24 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.probes)
     @rule(data=strategies.data(), ready=strategies.booleans(), listening=strategies.booleans())
     def probe_is_answered(self, data: strategies.DataObject, ready: bool, listening: bool) -> None:
-        token = self.probes.pop(data.draw(strategies.integers(0, len(self.probes) - 1)))
-        self.give(ProbeAnswered(at=self.at(), token=token, ready=ready, listening=listening))
+        self.answer(data.draw(strategies.integers(0, len(self.probes) - 1)), ready, listening)
 
     @precondition(lambda self: self.probes)
     @rule()
     def latest_probe_succeeds(self) -> None:
-        self.give(ProbeAnswered(at=self.at(), token=self.probes.pop(), ready=True, listening=True))
+        self.answer(-1, True, True)
+
+    def answer(self, which: int, ready: bool, listening: bool) -> None:
+        token, process = self.probes.pop(which)
+        if process == self.pids:
+            self.ready_answers += ready
+        self.give(ProbeAnswered(at=self.at(), token=token, ready=ready, listening=listening))
+
+    @precondition(lambda self: self.placed_too_late and self.machine.state is ReplicaState.STOPPED)
+    @rule()
+    def is_placed_too_late(self) -> None:
+        self.placed_too_late, self.placed = False, True
+        self.give(ReplicaPlaced(at=self.at()))
 
     @precondition(lambda self: self.timers)
     @rule(data=strategies.data())
@@ -165,9 +189,16 @@ class World(RuleBasedStateMachine):
     def is_suspected(self) -> None:
         self.give(SuspicionRaised(at=self.at(), reason="refused"))
 
-    @rule(grace=strategies.integers(0, 60 * SECOND))
-    def is_drained(self, grace: int) -> None:
-        self.give(DrainRequested(at=self.at(), grace=DurationNs(grace)))
+    # Seldom, or few lives would get far before their end.
+    @rule(grace=strategies.integers(0, 60 * SECOND), chance=strategies.integers(0, 4))
+    def is_drained(self, grace: int, chance: int) -> None:
+        if chance == 0:
+            self.give(DrainRequested(at=self.at(), grace=DurationNs(grace)))
+
+    @precondition(lambda self: self.machine.state is ReplicaState.STOPPED)
+    @rule()
+    def another_life_begins(self) -> None:
+        self.begin_life()
 
     @precondition(lambda self: self.drain_watched)
     @rule()
@@ -203,5 +234,5 @@ class World(RuleBasedStateMachine):
         assert at_rest or awaited
 
 
-World.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+World.TestCase.settings = settings(max_examples=100, stateful_step_count=80, deadline=None)
 TestReplicaLifecycle = World.TestCase

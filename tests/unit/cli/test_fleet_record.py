@@ -64,6 +64,20 @@ def test_the_lock_has_one_holder_who_is_named(tmp_path: Path) -> None:
             take_lock(lock, path)
     finally:
         os.close(held)
+
+
+def test_a_fleet_of_another_session_with_another_runtime_directory_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "supervisor.json"
+    write_record(path, record_of(myself()))
+    with pytest.raises(PilothouseError, match="already running"):
+        take_lock(tmp_path / "lock", path)
+
+
+def test_the_record_of_a_killed_supervisor_is_in_nobody_s_way(tmp_path: Path) -> None:
+    lock, path = tmp_path / "lock", tmp_path / "supervisor.json"
+    me = myself()
+    write_record(path, record_of(ProcessIdentity(pid=me.pid, start_ticks=0, boot_id=me.boot_id)))
+    os.close(take_lock(lock, path))
     os.close(take_lock(lock, path))
 
 

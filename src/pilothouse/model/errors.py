@@ -321,6 +321,12 @@ _ROWS = (
         retryable=True,
     ),
     _row(
+        "not_enough_disk", _HOST, None, "There is too little room on the disk",
+        "The weights do not fit on the file system of the cache.",
+        "Make room, or have XDG_CACHE_HOME (for hf: sources HF_HOME) name a directory of a larger file system.",
+        retryable=True,
+    ),
+    _row(
         "checksum_mismatch", _HOST, None, "The weights are not the pinned ones",
         "The file's sha256 differs from weights.sha256, so it is not served.",
         "If the change is meant, pin the new sha256; else delete the file and fetch it again.",

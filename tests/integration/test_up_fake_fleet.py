@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import pty
 import signal
 import socket
 import subprocess
@@ -160,12 +159,7 @@ def test_a_second_ctrl_c_does_not_wait_for_running_answers(pilothouse: "Pilothou
 
 
 def test_a_terminal_that_is_closed_takes_its_fleet_along(pilothouse: "Pilothouse") -> None:
-    fleet = pilothouse.fake_fleet()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(pilothouse.home)
-        program = (sys.executable, "-P", "-m", "pilothouse.cli.main", "up", fleet)
-        os.execve(sys.executable, program, pilothouse.env)
+    program, terminal = pilothouse.start_in_terminal("up", pilothouse.fake_fleet())
     os.set_blocking(terminal, False)
     shown = b""
 
@@ -179,7 +173,7 @@ def test_a_terminal_that_is_closed_takes_its_fleet_along(pilothouse: "Pilothouse
         pilothouse.wait_for(is_ready, "the fleet is ready")
     finally:
         os.close(terminal)
-    pilothouse.wait_for(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, "the program ends")
+    program.wait()
     assert pilothouse.processes() == []
 
 

@@ -103,7 +103,10 @@ def _run(target: "Target", load: "Load", warm_up: int) -> tuple[list["Outcome"],
     from pilothouse.cli.bench_load import run_load
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=message_console(), transient=True, refresh_per_second=4) as progress:
+    console = message_console()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal, refresh_per_second=4
+    ) as progress:
         if warm_up > 0:
             warming = progress.add_task("warming up", total=warm_up)
             # Other prompts than the measured ones, which must not find their own prefixes in a cache.

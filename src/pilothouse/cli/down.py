@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from pilothouse.cli.exits import Exit
-from pilothouse.cli.output import message_console, say
+from pilothouse.cli.output import say, working
 
 if TYPE_CHECKING:
     from pilothouse.placement.processes import ProcessIdentity
@@ -35,29 +35,36 @@ def down(
         timeout: Seconds until running requests are cut off; the fleet file's drain_timeout_s if left out.
         fleet: The fleet, if several are running.
     """
-    from pilothouse.cli.fleet_record import is_alive, read_record
+    from pilothouse.cli.fleet_record import is_alive, read_record, take_lock
     from pilothouse.cli.leftovers import end_leftovers, living_children, wait_gone
     from pilothouse.cli.locate import chosen_fleet
 
     paths = chosen_fleet(fleet, os.environ)
     name = paths.state_dir.name
+    if not paths.state_dir.exists():
+        say(f"{name} is not running")
+        return Exit.OK
     record = read_record(paths.supervisor_record)
-    ran = False
-    with message_console().status(f"stopping {name}: waiting for running requests") as shown:
-        if record is not None:
-            patience = record.drain_timeout_s + _REPLICAS_S if timeout is None else timeout
-            if is_alive(record.process):
-                ran = True
-                _stop(record.process, patience, lambda: shown.update(f"stopping {name}: cutting off what still runs"))
-            elif children := living_children(record):
-                ran = True
-                wait_gone(children, patience)  # their lifeline has ended: they are about to end by themselves
-        shown.update(f"stopping {name}: looking for leftovers")
-        ended = end_leftovers(paths, record)
-        paths.supervisor_record.unlink(missing_ok=True)
-    if ended:
-        say(f"ended what was left behind: {', '.join(ended)}")
-    say(f"{name} is stopped" if ran or ended else f"{name} is not running")
+    patience = 0.0 if record is None else record.drain_timeout_s + _REPLICAS_S
+    patience = patience if timeout is None else timeout
+    ended = False
+    with working(f"stopping {name}") as now:
+        if record is not None and is_alive(record.process):
+            ended = True
+            _stop(record.process, patience, lambda: now("cutting off what still runs"))
+        elif record is not None and (children := living_children(record)):
+            ended = True
+            wait_gone(children, patience)  # their lifeline has ended: they are about to end by themselves
+        paths.create()
+        lock = take_lock(paths.lock, paths.supervisor_record)  # nobody starts it while its leftovers are ended
+        try:
+            leftovers = end_leftovers(paths, record)
+            paths.supervisor_record.unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+    if leftovers:
+        say(f"ended what was left behind: {', '.join(leftovers)}")
+    say(f"{name} is stopped" if ended or leftovers else f"{name} is not running")
     return Exit.OK
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pilothouse.model.errors import PilothouseError
@@ -41,6 +42,18 @@ def say(message: str) -> None:
     """One plain message line."""
     with contextlib.suppress(OSError):  # a terminal that was closed
         print(message, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def working(doing: str) -> Iterator[Callable[[str], None]]:
+    """Show what is being done: a line that moves in a terminal, a line for each thing elsewhere."""
+    console = message_console()
+    if not console.is_terminal:
+        say(doing)
+        yield say
+        return
+    with console.status(doing) as shown:
+        yield shown.update
 
 
 def print_error(error: PilothouseError | CommandError) -> None:

@@ -25,7 +25,8 @@ async def fetch_weights(spec: FleetSpec, paths: FleetPaths, env: Mapping[str, st
         if deployment.weights is not None
     }
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=message_console(), transient=True) as bars:
+    console = message_console()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         for weights, name in wanted.items():
             await resolve(weights, cache_dir=paths.weights_dir, env=env, progress=_Bar(bars, name))
 

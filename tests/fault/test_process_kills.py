@@ -33,6 +33,10 @@ def replica_pids(fleet: "Pilothouse") -> dict[str, int | None]:
     return {replica.id: replica.pid for replica in fleet.status().replicas}
 
 
+def in_flight(fleet: "Pilothouse") -> int:
+    return sum(replica.in_flight for replica in fleet.status().replicas)
+
+
 def kill(pid: int) -> None:
     assert pid > 0
     os.kill(pid, signal.SIGKILL)
@@ -43,6 +47,17 @@ def test_a_killed_worker_is_back_and_no_request_is_refused_meanwhile(fleet: "Pil
     kill(killed)
     assert answers(fleet)  # the listening socket is the supervisor's: the request waits for the new worker
     assert fleet.child("worker-0") not in (0, killed)
+
+
+def test_what_a_killed_worker_had_in_flight_is_forgotten(pilothouse: "Pilothouse") -> None:
+    pilothouse.run("up", pilothouse.fake_fleet(script='{"stall_after": 1}'), "--detach")
+    body = {**QUESTION, "stream": True}
+    with pilothouse.client() as client, client.stream("POST", "/v1/chat/completions", json=body) as stalled:
+        lines = stalled.iter_lines()
+        next(lines)
+        pilothouse.wait_for(lambda: in_flight(pilothouse) == 1, "the request is counted")
+        kill(pilothouse.child("worker-0"))
+        pilothouse.wait_for(lambda: in_flight(pilothouse) == 0, "nothing is counted any more")
 
 
 def test_a_killed_controller_adopts_the_replicas_and_serving_goes_on(fleet: "Pilothouse") -> None:

@@ -71,7 +71,7 @@ class Pilothouse:
 
     def attempt(self, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
-        return subprocess.run(
+        done = subprocess.run(
             (*PROGRAM, *arguments),
             env=self.env,
             cwd=self.home,
@@ -80,6 +80,8 @@ class Pilothouse:
             text=True,
             check=False,
         )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a command in a session of its own; it is killed at the end of the test."""

@@ -120,7 +120,7 @@ async def test_one_answer_in_a_pipe(engine: FakeEngine, with_key: "Pilothouse") 
 async def test_nothing_to_ask_is_an_error(engine: FakeEngine, with_key: "Pilothouse") -> None:
     done = await asyncio.to_thread(with_key.attempt, "chat", "--url", engine.url)
     assert done.returncode == Exit.ERROR
-    assert "nothing to ask" in done.stderr
+    assert done.stderr.startswith("error: there is nothing to ask\n")
 
 
 @pytest.mark.asyncio

@@ -31,7 +31,7 @@ def check(file: Path | None = None, /, *, set_: _Set = ()) -> int:
     for warning in loaded.warnings:
         say(f"warning: {warning}")
     replicas = sum(deployment.replicas for model in loaded.spec.models for deployment in model.deployments)
-    say(f"{loaded.path or 'the built-in fleet'} is fine: {len(loaded.spec.models)} models, {replicas} replicas")
+    say(f"{loaded.path or 'the built-in fleet'} is fine: models {len(loaded.spec.models)}, replicas {replicas}")
     return Exit.OK
 
 

@@ -1,7 +1,7 @@
 """The command line: which commands there are, and how their failures end.
 
-What a command raises as `PilothouseError` is expected: it is shown in words. Anything else is a defect and keeps its
-traceback.
+What a command raises as `PilothouseError` or `CommandError` is expected, and shown in words. Anything else is a defect
+and keeps its traceback.
 """
 
 import os
@@ -19,6 +19,7 @@ from pilothouse.cli.exits import Exit
 from pilothouse.cli.explain import explain
 from pilothouse.cli.fake_engine import fake_engine
 from pilothouse.cli.logs import logs
+from pilothouse.cli.output import CommandError, print_error
 from pilothouse.cli.status import status
 from pilothouse.cli.up import up
 from pilothouse.cli.version import version
@@ -84,11 +85,9 @@ def run(arguments: Sequence[str], env: Mapping[str, str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         print("hint: `pilothouse --help` lists the commands, `pilothouse COMMAND --help` the options", file=sys.stderr)
         return Exit.USAGE
-    except PilothouseError as error:
+    except (PilothouseError, CommandError) as error:
         if debug:
             raise
-        from pilothouse.cli.output import print_error
-
         print_error(error)
         return Exit.ERROR
     except KeyboardInterrupt:

@@ -74,6 +74,13 @@ def test_an_expected_error_is_told_in_words(failing_command: str, capsys: pytest
     assert "Traceback" not in printed.err
 
 
+def test_so_is_one_without_a_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("config", "check", "--set", "workers") == Exit.ERROR
+    assert capsys.readouterr().err == (
+        "error: --set workers: expected KEY=VALUE\nhint: for example --set gateway.workers=2\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "env"), [(["--debug"], {}), ([], {"PILOTHOUSE_DEBUG": "1"})], ids=["flag", "variable"]
 )

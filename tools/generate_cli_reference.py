@@ -30,7 +30,7 @@ _VARIABLES = """
 |---|---|
 | `PILOTHOUSE_API_KEY` | the key that `chat` and `bench` use, before the one in the credentials file |
 | `PILOTHOUSE_FLEET` | the fleet's name: as `--fleet` for the commands that have it, as the key `fleet` for `up` and `config` |
-| `PILOTHOUSE_...` | other keys of the fleet file, see [the fleet file](fleet-file.md) |
+| `PILOTHOUSE_GATEWAY_...`, `PILOTHOUSE_CONTROLLER_...` | settings over the fleet file, as `PILOTHOUSE_GATEWAY_WORKERS=2` |
 | `PILOTHOUSE_DEBUG` | show the traceback of an error, as `--debug` does |
 | `NO_COLOR` | no colours |
 """

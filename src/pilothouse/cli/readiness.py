@@ -14,7 +14,7 @@ from pilothouse.model.fleet import ReplicaState
 from pilothouse.model.status import FleetStatus, ReplicaStatus
 from pilothouse.placement import log_files
 
-_POLL_S = 0.05
+_POLL_S = 0.1
 _GIVE_UP_RESTARTS = 3  # a worker or controller that died as often before the fleet was ready has a cause that stays
 _LOG_LINES = 20
 _PASSING_FAILURES = frozenset({"replica_start_failed"})

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from pilothouse.cli import child
 from pilothouse.cli.exits import Exit
 from pilothouse.cli.fleet_supervisor import supervise
 from pilothouse.cli.output import say
@@ -43,8 +44,10 @@ def run_in_foreground(fleet: PreparedFleet, env: Mapping[str, str]) -> int:
 
 
 class _Notices(logging.Handler):
-    """What the supervisor logs, said in the terminal too."""
+    """What the supervisor logs, said in the terminal too, but for children that end as they should."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < logging.WARNING and record.name == child.__name__:
+            return
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         say(f"{mark}{record.getMessage()}")

@@ -112,7 +112,10 @@ class ClientConnection(asyncio.Protocol):
             self.received_at = self.read_at
         try:
             parser.feed(data)
-            self._advance()
+            if self.exchange is None and len(parser.complete) == 1 and not parser.in_message:
+                self._begin(parser.complete.popleft())  # the usual case: one whole request in one read
+            else:
+                self._advance()
         except Exception as error:
             self._defect(error)
 
@@ -223,7 +226,8 @@ class ClientConnection(asyncio.Protocol):
                 self._check_head(parser.current)
                 break
             else:
-                if parser.in_message:
+                if parser.in_message and self.received_at == self.read_at:
+                    # Once for a head, at its first byte: it must not help to send one byte at a time.
                     self.plane.wheel.arm(self, self.plane.delays.head)
                 break
         self._advancing = False

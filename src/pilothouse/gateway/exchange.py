@@ -23,12 +23,12 @@ from pilothouse.gateway.meters import ModelMeters
 from pilothouse.gateway.routing_table import Candidate
 from pilothouse.model.errors import Refusal
 from pilothouse.model.ids import ReplicaId, RequestId
-from pilothouse.model.requests import RequestFacts, Route, Usage
+from pilothouse.model.requests import Route, Usage
 from pilothouse.model.units import DurationNs
 from pilothouse.policy.retry import Failure, classify_loss
 from pilothouse.telemetry.catalogue import DisconnectPhase, Reason
 from pilothouse.wire import anthropic, inference_body, openai
-from pilothouse.wire.http1 import LAST_CHUNK, Request, ResponseParser, chunk
+from pilothouse.wire.http1 import LAST_CHUNK, Request, chunk
 from pilothouse.wire.inference_body import InferenceBody
 from pilothouse.wire.openai import Content
 from pilothouse.wire.sse import EventCutter, split
@@ -75,7 +75,6 @@ class Exchange:
         "_client",
         "_connection",
         "_cutter",
-        "_facts",
         "_failed",
         "_first_content_at",
         "_held",
@@ -85,6 +84,7 @@ class Exchange:
         "_read_at",
         "_replica",
         "_request",
+        "_route",
         "_sent_at",
         "_started_at",
         "_status",
@@ -98,15 +98,17 @@ class Exchange:
         client: "ClientConnection",
         request: Request,
         body: InferenceBody,
-        facts: RequestFacts,
+        route: Route,
         candidates: tuple[Candidate, ...],
         meters: ModelMeters,
+        *,
+        weight: int,
     ) -> None:
-        self.id: RequestId = facts.id
+        self.id: RequestId = client.plane.new_request_id()
         self._client = client
         self._request = request
         self._body = body
-        self._facts = facts
+        self._route = route
         self._candidates = candidates
         self._meters = meters
         self._phase = Phase.CONNECTING
@@ -114,12 +116,12 @@ class Exchange:
         self._read_at = client.read_at
         self._sent_at = 0
         self._first_content_at = 0
-        self._weight = facts.input_tokens + facts.expected_output_tokens
+        self._weight = weight
         self._replica: Replica | None = None
         self._connection: UpstreamConnection | None = None
         self._pending: PendingConnection | None = None
         self._attempts = 0
-        self._failed: set[ReplicaId] = set()
+        self._failed: tuple[ReplicaId, ...] = ()
         self._asked_usage = False
         self._status = 0
         self._usage: Usage | None = None
@@ -137,7 +139,7 @@ class Exchange:
         plane = self._client.plane
         decision = plane.choose(self._candidates, self.id, self._failed)
         if decision is None:
-            self._fail(_unreachable(self._facts.model))
+            self._fail(_unreachable(self._body.model))
             return
         replica = self._candidates[decision.index].replica
         self._replica = replica
@@ -165,7 +167,7 @@ class Exchange:
             body.stream
             and not body.asks_usage
             and deployment.reports_stream_usage
-            and self._facts.route in (Route.CHAT_COMPLETIONS, Route.COMPLETIONS)
+            and self._route in (Route.CHAT_COMPLETIONS, Route.COMPLETIONS)
         )
         data = inference_body.for_engine(
             body,
@@ -175,7 +177,7 @@ class Exchange:
         )
         request = self._request
         head = b"%b%b%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
-            candidate.replica.request_head(self._facts.route),
+            candidate.replica.request_head(self._route),
             self._client.forwarded_lines(candidate.reserved_headers),
             trace_lines(request.trace) if request.trace else b"",
             len(data),
@@ -201,14 +203,14 @@ class Exchange:
         self._connection = None
         if failure is not Failure.STALE_CONNECTION:
             plane.suspect(replica, reason)
-            self._failed.add(replica.id)
+            self._failed = (*self._failed, replica.id)
         if plane.retry_budget.may_retry(failure, self._attempts):
             self._meters.retries[failure].add()
             self._attempt()
         elif failure is Failure.CONNECT_FAILED:
-            self._fail(_unreachable(self._facts.model))
+            self._fail(_unreachable(self._body.model))
         else:
-            self._fail(_lost(self._facts.model))
+            self._fail(_lost(self._body.model))
 
     # From the engine.
 
@@ -231,8 +233,16 @@ class Exchange:
             if self._body.stream and parser.status < 300 and connection.head().event_stream:
                 self._phase = Phase.HOLDING
                 self._cutter = EventCutter()
-        if self._cutter is not None:
-            self._receive_events(self._cutter, parser)
+        cutter = self._cutter
+        if cutter is not None:
+            events = cutter.feed(parser.take_body()) if parser.body else b""
+            if parser.complete:
+                events += cutter.close()
+            if self._phase is Phase.STREAMING and _USAGE not in events:
+                if events:  # the usual read of a stream: whole events, as they came
+                    self._client.transport.write(chunk(events) if self._request.minor == 1 else events)
+            elif events:
+                self._relay(events)
         elif parser.complete and self._phase is Phase.COLLECTING:
             self._answer(parser.take_body())
             return
@@ -253,16 +263,8 @@ class Exchange:
         self._client.transport.write(self._head(length=len(body)) + body)
         self._end(self._status, _reason(self._status), keep_alive=self._request.keep_alive)
 
-    def _receive_events(self, cutter: EventCutter, parser: ResponseParser) -> None:
-        data = parser.take_body()
-        events = cutter.feed(data) if data else b""
-        if parser.complete:
-            events += cutter.close()
-        if events:
-            self._relay(events)
-
     def _relay(self, events: bytes) -> None:
-        """Send whole events on, once there is content; read the usage on the way."""
+        """Send on whole events among which is a usage, or before which there was no content."""
         if _USAGE in events:
             self._usage = openai.usage_of_events(events, self._usage)
             if self._asked_usage:
@@ -346,7 +348,7 @@ class Exchange:
             self._attempt_failed(classify_loss(reused=connection.served > 0, since_sent=since_sent), reason)
             return
         self._client.plane.suspect(connection.replica, reason)
-        self._fail(_lost(self._facts.model))
+        self._fail(_lost(self._body.model))
 
     def on_upstream_broken(self, reason: str) -> None:
         """The engine does not speak HTTP. The connection has been closed."""
@@ -374,7 +376,7 @@ class Exchange:
         client, request = self._client, self._request
         status = refusal.spec.status or 500
         if self._phase is Phase.STREAMING:
-            if self._facts.route is Route.MESSAGES:
+            if self._route is Route.MESSAGES:
                 event = anthropic.error_event(refusal, self.id)
             else:
                 event = openai.error_event(refusal)
@@ -385,7 +387,7 @@ class Exchange:
             client.abort()  # a body that was cut must not look whole
         else:
             self._release()
-            route, model = self._facts.route, self._facts.model
+            route, model = self._route, self._body.model
             answers.refuse(client, request, refusal, model=model, route=route, own_id=self.id)
 
     def _fail_as_told(self, event: bytes) -> None:
@@ -393,7 +395,7 @@ class Exchange:
         status, body = openai.error_of_event(event)
         self._drop_upstream()
         self._release()
-        self._meters.request_ended(self._facts.route, status or 502, Reason.ENGINE_ERROR)
+        self._meters.request_ended(self._route, status or 502, Reason.ENGINE_ERROR)
         answers.answer(self._client, self._request, status or 502, answers.JSON, body, own_id=self.id)
 
     # From the client.
@@ -447,7 +449,7 @@ class Exchange:
             connection.release()
         self._release()
         now = time.monotonic_ns()
-        meters.request_ended(self._facts.route, status, reason)
+        meters.request_ended(self._route, status, reason)
         meters.duration.observe((now - self._started_at) / _SECOND)
         if self._sent_at:
             meters.overhead.observe((self._sent_at - self._read_at) / _SECOND)

@@ -120,14 +120,14 @@ def client_head(
     own = own_id.encode()
     return (
         b"HTTP/1.1 %d %b\r\n%bx-request-id: %b\r\nx-pilothouse-request-id: %b\r\n"
-        b"x-pilothouse-overhead-ms: %.3f\r\n%b\r\n"
+        b"x-pilothouse-overhead-ms: %d.%03d\r\n%b\r\n"
         % (
             status,
             REASONS.get(status, b"-"),
             engine_lines,
             own if request.request_id is None else echoed_id(request, own_id),
             own,
-            overhead_ns / 1e6,
+            *divmod(overhead_ns // 1000, 1000),
             framing,
         )
     )

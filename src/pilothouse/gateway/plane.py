@@ -16,7 +16,7 @@ from pilothouse.model.ids import FleetName, ReplicaId, RequestId
 from pilothouse.model.spec import GatewayLimits
 from pilothouse.model.units import SECOND, DurationNs, MonotonicNs, seconds
 from pilothouse.policy import routing
-from pilothouse.policy.draw import Draw
+from pilothouse.policy.draw import Draws
 from pilothouse.policy.retry import RetryBudget
 from pilothouse.policy.routing import RouteDecision
 from pilothouse.runtime.timer_wheel import TimerWheel
@@ -68,7 +68,7 @@ class DataPlane:
         self.connections: set[ClientConnection] = set()
         self.draining = False
         self.report_suspicion: Callable[[ReplicaId, str], None] = lambda replica, reason: None
-        self._seed = seed
+        self._draws = Draws(seed)
         self._suspected: set[ReplicaId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = random.Random(os.urandom(16))
@@ -105,18 +105,19 @@ class DataPlane:
         )
 
     def choose(
-        self, candidates: tuple[Candidate, ...], request: RequestId, failed: set[ReplicaId]
+        self, candidates: tuple[Candidate, ...], request: RequestId, failed: tuple[ReplicaId, ...]
     ) -> RouteDecision | None:
         """The replica for a request that has already failed on `failed`."""
         loads = [candidate.replica.in_flight_tokens for candidate in candidates]
-        draw = Draw(self._seed, request)
         if not failed and not self._suspected:
-            return routing.choose(loads, draw)
+            return routing.choose(loads, request, self._draws)
         self._forgive()
         tried = {index for index, candidate in enumerate(candidates) if candidate.replica.id in failed}
         doubted = {index for index, candidate in enumerate(candidates) if candidate.replica.id in self._suspected}
         # A suspected replica is better than none: it may be the only one, and back already.
-        return routing.choose(loads, draw, excluded=tried | doubted) or routing.choose(loads, draw, excluded=tried)
+        return routing.choose(loads, request, self._draws, excluded=tried | doubted) or routing.choose(
+            loads, request, self._draws, excluded=tried
+        )
 
     def suspect(self, replica: Replica, reason: str) -> None:
         """`replica` refused or dropped a connection: pass it over for a while, and have the controller look at it."""

@@ -7,9 +7,7 @@ from pilothouse.gateway import answers
 from pilothouse.gateway.exchange import Exchange
 from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import KeyView
-from pilothouse.model.ids import ModelName, RequestId
-from pilothouse.model.requests import RequestFacts, Route
-from pilothouse.model.units import Tokens
+from pilothouse.model.requests import Route
 from pilothouse.telemetry.catalogue import NO_MODEL, UNKNOWN_MODEL, Reason
 from pilothouse.wire import inference_body, openai
 from pilothouse.wire.http1 import Request
@@ -67,8 +65,6 @@ def check(client: "ClientConnection", request: Request) -> Refusal | None:
 def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | None:
     """The key behind a request, `None` where none is needed, or why it goes no further."""
     path, method = request.path, request.method
-    if method == b"POST" and path in _INFERENCE:
-        return client.authenticate(request)
     allowed = _allowed(path)
     if not allowed:
         shown = path.decode("latin-1")[:200]
@@ -85,16 +81,16 @@ def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | 
 
 def dispatch(client: "ClientConnection", request: Request) -> None:
     """Serve one whole request: answer it now, or start an exchange that will."""
+    route = _INFERENCE.get(request.path)
+    if route is not None and request.method == b"POST":
+        _serve_inference(client, request, route)
+        return
     key = _admit(client, request)
     if isinstance(key, Refusal):
         extra = ((b"allow", b", ".join(_allowed(request.path))),) if key.code == "method_not_allowed" else ()
         answers.refuse(client, request, key, model=NO_MODEL, route=label(request), extra=extra)
         return
-    route = _INFERENCE.get(request.path)
-    if route is None or key is None:
-        _serve_local(client, request)
-    else:
-        _serve_inference(client, request, route, key)
+    _serve_local(client, request)
 
 
 def _serve_local(client: "ClientConnection", request: Request) -> None:
@@ -141,7 +137,11 @@ def _model_not_found(name: str) -> Refusal:
     return Refusal(code="model_not_found", message=message, param="model")
 
 
-def _serve_inference(client: "ClientConnection", request: Request, route: Route, key: KeyView) -> None:
+def _serve_inference(client: "ClientConnection", request: Request, route: Route) -> None:
+    key = client.authenticate(request)
+    if isinstance(key, Refusal):
+        answers.refuse(client, request, key, model=NO_MODEL, route=route)
+        return
     body = inference_body.read(request.body, route)
     if isinstance(body, Refusal):
         answers.refuse(client, request, body, model=NO_MODEL, route=route)
@@ -155,8 +155,7 @@ def _serve_inference(client: "ClientConnection", request: Request, route: Route,
     if not candidates:
         answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
         return
-    facts = _facts(client.plane.new_request_id(), key, body, route)
-    exchange = Exchange(client, request, body, facts, candidates, entry.meters)
+    exchange = Exchange(client, request, body, route, candidates, entry.meters, weight=_weight(body))
     client.exchange = exchange
     exchange.start()
 
@@ -171,15 +170,8 @@ def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Ref
     return Refusal(code="no_ready_replica", message=message)
 
 
-def _facts(id_: RequestId, key: KeyView, body: "InferenceBody", route: Route) -> RequestFacts:
+def _weight(body: "InferenceBody") -> int:
+    """Tokens that the request counts for while it is in flight."""
     limit = body.max_output_tokens
-    return RequestFacts(
-        id=id_,
-        tenant=key.tenant,
-        key=key.id,
-        model=ModelName(body.model),
-        route=route,
-        stream=body.stream,
-        input_tokens=Tokens(len(body.data) // BYTES_PER_TOKEN + 1),
-        expected_output_tokens=Tokens(min(limit, EXPECTED_OUTPUT_TOKENS) if limit > 0 else EXPECTED_OUTPUT_TOKENS),
-    )
+    expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
+    return len(body.data) // BYTES_PER_TOKEN + 1 + expected

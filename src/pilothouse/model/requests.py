@@ -1,11 +1,8 @@
-"""What the gateway knows of a request, and of its end, without knowing its text."""
+"""The inference routes, and what an engine says of a request at its end."""
 
 import enum
 
 import msgspec
-
-from pilothouse.model.ids import KeyId, ModelName, RequestId, TenantId
-from pilothouse.model.units import Tokens
 
 
 class Route(enum.StrEnum):
@@ -16,23 +13,6 @@ class Route(enum.StrEnum):
     EMBEDDINGS = "/v1/embeddings"
     RESPONSES = "/v1/responses"
     MESSAGES = "/v1/messages"
-
-
-class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts a policy may decide on.
-
-    `input_tokens` is an estimate and `expected_output_tokens` a guess bounded by the client's own limit: they weigh
-    load and are never billed.
-    """
-
-    id: RequestId
-    tenant: TenantId
-    key: KeyId
-    model: ModelName
-    route: Route
-    stream: bool
-    input_tokens: Tokens
-    expected_output_tokens: Tokens
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,17 +3,16 @@
 import hashlib
 
 
-class Draw:
-    """The chance of one request. The same seed, request and purpose give the same draw, live, simulated or replayed."""
+class Draws:
+    """The chance of a fleet. The same seed, request and purpose give the same draw, live, simulated or replayed."""
 
-    __slots__ = ("_request", "_seed")
+    __slots__ = ("_seed",)
 
-    def __init__(self, seed: int, request: str) -> None:
+    def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._request = request
 
-    def below(self, bound: int, purpose: str) -> int:
+    def below(self, bound: int, request: str, purpose: str) -> int:
         """An integer in [0, bound), uniform up to a bias of bound / 2**64. Purposes are independent of each other."""
-        text = f"{self._seed}:{self._request}:{purpose}"
+        text = f"{self._seed}:{request}:{purpose}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") % bound

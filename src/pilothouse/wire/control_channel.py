@@ -45,7 +45,7 @@ class Decoder:
                 break
             try:
                 messages.append(_decoder.decode(memoryview(buffer)[_LENGTH_BYTES:end].tobytes()))
-            except msgspec.MsgspecError as error:
+            except (msgspec.MsgspecError, RecursionError) as error:
                 raise ControlChannelError(f"a frame is not a control message: {error}") from error
             del buffer[:end]
         return messages

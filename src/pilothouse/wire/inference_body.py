@@ -50,6 +50,8 @@ def read(data: bytes, route: Route) -> InferenceBody | Refusal:
         return Refusal(code="invalid_json", message="The body must be one JSON object.")
     except msgspec.DecodeError as error:
         return Refusal(code="invalid_json", message=f"The body could not be parsed as JSON: {error}.")
+    except RecursionError:
+        return Refusal(code="invalid_json", message="The body is nested too deeply.")
     if not _keys_are_unique(data, fields):
         return Refusal(code="duplicate_key", message="A top-level key of the body is repeated; send each key once.")
     raw_model = fields.get("model")

@@ -22,6 +22,9 @@ MAX_PARSED_ANSWER_BYTES = 1024 * 1024
 
 _USAGE = b'"usage"'
 
+_UNDECODABLE = (msgspec.MsgspecError, RecursionError)
+"""What msgspec raises on what is not JSON of the expected shape, and on what is nested too deeply to look at."""
+
 
 class _PromptDetails(msgspec.Struct):
     cached_tokens: int | None = None
@@ -138,7 +141,7 @@ def usage_of_answer(body: bytes) -> Usage | None:
         text = body[opening : opening + 4096].decode("utf-8", "replace")
         found, _ = json.JSONDecoder().raw_decode(text)
         return _to_usage(msgspec.convert(found, _Usage))
-    except (msgspec.MsgspecError, ValueError):
+    except (*_UNDECODABLE, ValueError):
         return None
 
 
@@ -166,7 +169,7 @@ def content_of_event(event: bytes) -> Content:
         return Content.COMMENT
     try:
         decoded = _decode_event(data)
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         return Content.SOME  # [DONE], or something that the client shall judge
     if decoded.error is not None and bytes(decoded.error) != b"null":
         return Content.ERROR
@@ -189,7 +192,7 @@ def error_of_event(event: bytes) -> tuple[int | None, bytes]:
     try:
         fields = _decode_fields(data)
         error = msgspec.json.decode(fields["error"])
-    except (msgspec.MsgspecError, KeyError):
+    except (*_UNDECODABLE, KeyError):
         return None, data
     code = error.get("code") if isinstance(error, dict) else None
     status = code if isinstance(code, int) and 400 <= code <= 599 else None
@@ -208,7 +211,7 @@ def usage_of_events(events: bytes, before: Usage | None = None) -> Usage | None:
 def _usage_of_event(data: bytes, before: Usage | None) -> Usage | None:
     try:
         decoded = _decode_event(data)
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         return before
     wrapped = decoded.response or decoded.message
     return _to_usage(decoded.usage or (wrapped.usage if wrapped is not None else None), before)
@@ -228,7 +231,7 @@ def without_usage(events: bytes) -> bytes:
         data = sse.data_of(event)
         try:
             fields = _decode_fields(data)
-        except msgspec.MsgspecError:
+        except _UNDECODABLE:
             kept.append(event)
             continue
         if "usage" not in fields:

@@ -10,6 +10,7 @@ from pilothouse.model.spec import ListenAddress
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
 _LISTEN = re.compile(r"(?P<host>\[[^\[\]]*\]|[^\[\]:]*):(?P<port>[0-9]+)")
+_PORTS, _LONGEST_PORT = 65536, len("65535")
 _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog"})
 _METADATA_ADDRESSES = (ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("100.100.100.200"))
 """The metadata services of clouds (AWS over IPv6, Alibaba) that are not at a link-local address."""
@@ -30,8 +31,8 @@ def parse_listen(text: str) -> ListenAddress:
     matched = _LISTEN.fullmatch(text)
     if matched is None:
         raise ValueError("must be HOST:PORT, as in 127.0.0.1:8080")
-    host, port = matched["host"], int(matched["port"][-6:])
-    if port > 65535:
+    host, port = matched["host"], int(matched["port"]) if len(matched["port"]) <= _LONGEST_PORT else _PORTS
+    if port >= _PORTS:
         raise ValueError("the port must be between 0 and 65535")
     if host.startswith("["):
         host = host[1:-1]

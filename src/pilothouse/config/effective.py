@@ -101,15 +101,16 @@ def _is_plain(text: str) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """A text in double quotes. JSON's escapes are YAML's too, but for characters beyond 16 bits."""
+    """A text in double quotes, on one line."""
     return '"' + "".join(_escaped(each) for each in text) + '"'
 
 
 def _escaped(character: str) -> str:
-    if character.isascii() or not character.isprintable():
-        code = ord(character)
-        return json.dumps(character)[1:-1] if code <= 0xFFFF else f"\\U{code:08x}"
-    return character
+    if character in '"\\':
+        return "\\" + character
+    if character.isprintable():
+        return character
+    return f"\\U{ord(character):08x}"
 
 
 def _origin(path: SpecPath, origins: Origins) -> str:

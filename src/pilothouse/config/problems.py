@@ -71,9 +71,9 @@ def dotted(path: SpecPath) -> str:
     return text
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, `None` when none is like it."""
-    found = difflib.get_close_matches(name, list(known), n=1)
+def nearest_name(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
+    """The known name most like `name`, `None` when none is like it. `likeness` is from 0 to 1, as difflib has it."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return found[0] if found else None
 
 

@@ -118,9 +118,10 @@ def _with(tree: dict[str, Any], path: SpecPath, value: Any) -> dict[str, Any]:
 
 
 def _warnings(env: Mapping[str, str]) -> Iterator[str]:
-    known = [setting.variable for setting in settings()]
+    known = {setting.variable.removeprefix(_PREFIX): setting.variable for setting in settings()}
     sections = tuple(f"{_PREFIX}{name.upper()}_" for name in ("gateway", "controller"))
     for variable in sorted(env):
-        if variable.startswith(sections) and variable not in known:
-            meant = nearest_name(variable, known)
-            yield f"{variable} is not a setting{f' (did you mean {meant}?)' if meant else ''}"
+        name = variable.removeprefix(_PREFIX)
+        if variable.startswith(sections) and name not in known:
+            meant = nearest_name(name, known, likeness=0.8)
+            yield f"{variable} is not a setting{f' (did you mean {known[meant]}?)' if meant else ''}"

@@ -97,6 +97,16 @@ def plain_scalar(text: str) -> Scalar:
     return Scalar(text)
 
 
+def _quoted_scalar(text: str) -> Scalar:
+    """A quoted scalar. JSON escapes characters beyond 16 bits as two halves, which YAML reads apart."""
+    if text.isascii():
+        return Scalar(text)
+    try:
+        return Scalar(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le"))
+    except UnicodeDecodeError:
+        return Scalar("", "the text holds half of a character")
+
+
 class _UnreadableError(Exception):
     def __init__(self, message: str, line: int, path: SpecPath = ()) -> None:
         super().__init__(message)
@@ -146,9 +156,11 @@ class _Builder:
             for event in YAML(typ="safe", pure=True).parse(text):
                 self._handle(event)
         except MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            line = mark.line + 1 if mark else 1
-            raise _UnreadableError(_explain(error, text.splitlines()[line - 1 : line]), line) from error
+            lines = text.splitlines()
+            # What is not closed is noticed at the end of the file, and began at the context.
+            marks = [mark.line + 1 for mark in (error.problem_mark, error.context_mark) if mark is not None]
+            line = next((each for each in marks if each <= len(lines)), 1)
+            raise _UnreadableError(_explain(error, lines[line - 1 : line]), line) from error
         except ReaderError as error:
             line = text.count("\n", 0, error.position) + 1
             raise _UnreadableError("the file holds a character that YAML does not allow", line) from error
@@ -177,7 +189,9 @@ class _Builder:
             if event.anchor not in self._anchors:
                 raise _UnreadableError(f"the alias *{event.anchor} stands for nothing before it", line, self._place())
             value, nodes = self._anchors[event.anchor]
+            place = self._place()
             self._add(value, line, nodes, scalar=not isinstance(value, dict | list))
+            self._place_inside(value, place, line)
         else:
             self._begin({} if isinstance(event, MappingStartEvent) else [], event, line)
 
@@ -193,7 +207,7 @@ class _Builder:
         self._add(done.container, done.line, done.nodes, scalar=False)
 
     def _scalar(self, event: ScalarEvent, line: int) -> None:
-        value, problem = plain_scalar(event.value) if event.style is None else Scalar(event.value)
+        value, problem = plain_scalar(event.value) if event.style is None else _quoted_scalar(event.value)
         if problem:
             self._problem(problem, line)
         if event.anchor is not None:
@@ -211,7 +225,10 @@ class _Builder:
                 self._problem(f"the key {event.value} must be a text: put it in quotes", line)
         if event.anchor is not None:
             self._anchors[event.anchor] = (event.value, 1)
-        parent.key, parent.key_line = event.value, line
+        key, problem = _quoted_scalar(event.value)
+        if problem:
+            self._problem(problem, line)
+        parent.key, parent.key_line = str(key), line
 
     def _add(self, value: Any, line: int, nodes: int, *, scalar: bool) -> None:
         if not self._open:
@@ -238,6 +255,16 @@ class _Builder:
             parent.container[key] = value
         if scalar:
             self.scalars.add(path)
+
+    def _place_inside(self, value: Any, path: SpecPath, line: int) -> None:
+        """Everything that an alias stands for is on the alias's line."""
+        items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, each in items:
+            self.lines.setdefault((*path, key), line)
+            if isinstance(each, dict | list):
+                self._place_inside(each, (*path, key), line)
+            else:
+                self.scalars.add((*path, key))
 
     def _place(self) -> SpecPath:
         return self._open[-1].child_path() if self._open and not self._open[-1].awaits_key() else ()

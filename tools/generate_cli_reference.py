@@ -29,8 +29,8 @@ _VARIABLES = """
 | variable | meaning |
 |---|---|
 | `PILOTHOUSE_API_KEY` | the key that `chat` and `bench` use, before the one in the credentials file |
-| `PILOTHOUSE_FLEET` | the fleet's name: as `--fleet` for the commands that have it, as the key `fleet` for `up` and `config` |
-| `PILOTHOUSE_GATEWAY_...`, `PILOTHOUSE_CONTROLLER_...` | settings over the fleet file, as `PILOTHOUSE_GATEWAY_WORKERS=2` |
+| `PILOTHOUSE_FLEET` | the fleet's name, as `--fleet`; for `up` and `config` over the file's `fleet` |
+| `PILOTHOUSE_GATEWAY_WORKERS=2` and the like | settings over the fleet file's own, below those of `--set` |
 | `PILOTHOUSE_DEBUG` | show the traceback of an error, as `--debug` does |
 | `NO_COLOR` | no colours |
 """
@@ -52,7 +52,10 @@ def _commands() -> list[str]:
 def _blocks(lines: list[str]) -> Iterator[str]:
     """The lines, with examples as code."""
     for is_example, group in groupby(lines, key=lambda line: line.startswith("$ ")):
-        yield from ("```console", *group, "```") if is_example else group
+        if is_example:
+            yield from ("```console", *group, "```")
+        else:
+            yield from group
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ It is a fleet file itself: loading it gives the same fleet. Secrets stay referen
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from pilothouse.model.spec import DeploymentSpec
 
 _WIDENED = frozenset({("engine", "name"), ("weights", "source"), ("upstream", "url")})
 """What a short form stands for; all else beside it is a default."""
+_PLAIN = re.compile(r"[A-Za-z0-9/]([A-Za-z0-9._/@:+=-]*[A-Za-z0-9._/@+=-])?")
 _COMMENT_COLUMN = 60
 
 
@@ -95,9 +97,7 @@ def _scalar(value: Any) -> str:
 
 def _is_plain(text: str) -> bool:
     """Whether a text means itself without quotes, by a rule much narrower than YAML's."""
-    if not text or text[0] in "-?:" or text.endswith(":") or plain_scalar(text).value != text:
-        return False
-    return all(each.isalnum() or each in "._/@:+=-" for each in text) and text.isascii()
+    return _PLAIN.fullmatch(text) is not None and plain_scalar(text).value == text
 
 
 def _quoted(text: str) -> str:

@@ -164,7 +164,8 @@ class ClientConnection(asyncio.Protocol):
     def authenticate(self, request: Request) -> KeyView | Refusal:
         """The key behind a request. A client repeats its headers: the same ones under the same table, the same key."""
         plane = self.plane
-        if request.headers != self._known_headers or plane.table is not self._known_table or self._known_key is None:
+        known = request.headers is self._known_headers or request.headers == self._known_headers
+        if not known or plane.table is not self._known_table or self._known_key is None:
             key = authenticate(request.headers, plane.table, plane.pepper)
             if isinstance(key, Refusal):
                 return key

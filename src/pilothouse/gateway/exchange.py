@@ -137,18 +137,18 @@ class Exchange:
 
     def _attempt(self) -> None:
         plane = self._client.plane
-        decision = plane.choose(self._candidates, self.id, self._failed)
-        if decision is None:
+        index = plane.choose(self._candidates, self.id, self._failed)
+        if index is None:
             self._fail(_unreachable(self._body.model))
             return
-        replica = self._candidates[decision.index].replica
+        replica = self._candidates[index].replica
         self._replica = replica
         self._attempts += 1
         self._phase = Phase.CONNECTING
         replica.acquire(self._weight)
         connection = replica.take()
         if connection is not None:
-            self._send(connection, decision.index)
+            self._send(connection, index)
         else:
             self._pending = replica.connect(self)
 
@@ -177,7 +177,7 @@ class Exchange:
         )
         request = self._request
         head = b"%b%b%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
-            candidate.replica.request_head(self._route),
+            candidate.replica.heads[self._route],
             self._client.forwarded_lines(candidate.reserved_headers),
             trace_lines(request.trace) if request.trace else b"",
             len(data),

@@ -88,7 +88,7 @@ class Meters:
         self.connections = board.gauge(catalogue.CONNECTIONS.name, {})
 
     def refused(self, model: str, route: str, code: int, reason: str) -> None:
-        """Count a request that ended here, for a model of the fleet, NO_MODEL or UNKNOWN_MODEL. `route` is bounded too."""
+        """Count a request that ended here. `model` is of the fleet, NO_MODEL or UNKNOWN_MODEL; `route` is bounded."""
         self.model(model).request_ended(route, code, reason)
 
     def model(self, name: str) -> ModelMeters:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from pilothouse.model.units import SECOND, DurationNs, MonotonicNs, seconds
 from pilothouse.policy import routing
 from pilothouse.policy.draw import Draws
 from pilothouse.policy.retry import RetryBudget
-from pilothouse.policy.routing import RouteDecision
 from pilothouse.runtime.timer_wheel import TimerWheel
 
 if TYPE_CHECKING:
@@ -71,11 +69,13 @@ class DataPlane:
         self._draws = Draws(seed)
         self._suspected: set[ReplicaId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._ids = random.Random(os.urandom(16))
+        self._id_prefix = f"req_{os.urandom(6).hex()}"
+        self._id_count = 0
 
     def new_request_id(self) -> RequestId:
         """An id of our own: of fixed length, so that none is a prefix of another (vLLM aborts by prefix)."""
-        return RequestId(f"req_{self._ids.getrandbits(96):024x}")
+        self._id_count += 1
+        return RequestId(f"{self._id_prefix}{self._id_count:012x}")
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run `work` as a task that is owned here."""
@@ -106,18 +106,17 @@ class DataPlane:
 
     def choose(
         self, candidates: tuple[Candidate, ...], request: RequestId, failed: tuple[ReplicaId, ...]
-    ) -> RouteDecision | None:
-        """The replica for a request that has already failed on `failed`."""
+    ) -> int | None:
+        """The index of the candidate for a request that has already failed on `failed`."""
         loads = [candidate.replica.in_flight_tokens for candidate in candidates]
         if not failed and not self._suspected:
-            return routing.choose(loads, request, self._draws)
+            return routing.least_loaded(loads, request, self._draws)
         self._forgive()
         tried = {index for index, candidate in enumerate(candidates) if candidate.replica.id in failed}
         doubted = {index for index, candidate in enumerate(candidates) if candidate.replica.id in self._suspected}
         # A suspected replica is better than none: it may be the only one, and back already.
-        return routing.choose(loads, request, self._draws, excluded=tried | doubted) or routing.choose(
-            loads, request, self._draws, excluded=tried
-        )
+        index = routing.least_loaded(loads, request, self._draws, excluded=tried | doubted)
+        return routing.least_loaded(loads, request, self._draws, excluded=tried) if index is None else index
 
     def suspect(self, replica: Replica, reason: str) -> None:
         """`replica` refused or dropped a connection: pass it over for a while, and have the controller look at it."""

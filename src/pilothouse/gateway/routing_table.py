@@ -18,10 +18,10 @@ class Candidate:
 
     __slots__ = ("deployment", "replica", "reserved_headers")
 
-    def __init__(self, replica: Replica, deployment: DeploymentView) -> None:
+    def __init__(self, replica: Replica, deployment: DeploymentView, reserved_headers: frozenset[bytes]) -> None:
         self.replica = replica
         self.deployment = deployment
-        self.reserved_headers = frozenset(name.encode() for name in deployment.reserved_headers)
+        self.reserved_headers = reserved_headers
 
 
 class ModelEntry:
@@ -34,11 +34,16 @@ class ModelEntry:
         self.meters = meters
         self.replica_count = sum(len(deployment.replicas) for deployment in view.deployments)
         self.routes: dict[Route, tuple[Candidate, ...]] = {}
+        # One object for all replicas of a deployment: what was made of a client's headers is kept by its identity.
+        reserved = {
+            deployment.name: frozenset(name.encode() for name in deployment.reserved_headers)
+            for deployment in view.deployments
+        }
         for route in Route:
             speakers = [deployment for deployment in view.deployments if route in deployment.routes]
             if speakers:
                 self.routes[route] = tuple(
-                    Candidate(replicas[replica.id], deployment)
+                    Candidate(replicas[replica.id], deployment, reserved[deployment.name])
                     for deployment in speakers
                     for replica in deployment.replicas
                     if replica.id in replicas

@@ -68,7 +68,7 @@ class UpstreamConnection(asyncio.Protocol):
     def head(self) -> EngineHead:
         """The head of the response under way, which is whole."""
         headers = self.parser.headers
-        if self._head.headers != headers:
+        if self._head.headers is not headers and self._head.headers != headers:
             self._head = EngineHead(headers)
         return self._head
 
@@ -164,7 +164,6 @@ class Replica:
     """A replica as a target of traffic: its endpoint, its idle connections, and what is in flight on it from here."""
 
     __slots__ = (
-        "_heads",
         "_idle",
         "_loop",
         "_spawn",
@@ -173,6 +172,7 @@ class Replica:
         "alias",
         "connect_timeout_s",
         "endpoint",
+        "heads",
         "id",
         "in_flight_tokens",
         "meters",
@@ -205,7 +205,7 @@ class Replica:
         self._spawn = spawn
         self._idle: list[UpstreamConnection] = []
         self._ssl = ssl.create_default_context() if endpoint.tls else None
-        self._heads = {route: self._request_head(route) for route in Route}
+        self.heads = {route: self._request_head(route) for route in Route}
 
     def _request_head(self, route: Route) -> bytes:
         """The part of every request's head that is the same: to be followed by headers and an empty line."""
@@ -214,10 +214,6 @@ class Replica:
         authorization = f"authorization: {endpoint.authorization}\r\n" if endpoint.authorization else ""
         head = f"POST {endpoint.base_path}{route} HTTP/1.1\r\nhost: {host}:{endpoint.port}\r\n{authorization}"
         return head.encode("latin-1")
-
-    def request_head(self, route: Route) -> bytes:
-        """The fixed beginning of a request head for `route`."""
-        return self._heads[route]
 
     def acquire(self, tokens: int) -> None:
         """Count a turn of `tokens` as in flight, until `release`."""

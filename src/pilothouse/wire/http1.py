@@ -9,9 +9,13 @@ from collections import deque
 import httptools
 
 from pilothouse.model.errors import Refusal
+from pilothouse.wire.known_head import KnownHead
 
 MAX_PIPELINED_REQUESTS = 32
 """Complete requests one read may leave waiting; more from one client is not ordinary pipelining."""
+
+MAX_RESPONSE_BYTES_AT_ONCE = 1 << 60
+"""What came in one read is in memory already."""
 
 MAX_RESPONSE_HEAD_BYTES = 64 * 1024
 """64 KiB, above every engine's and hosted API's heads; an upstream beyond it is broken."""
@@ -75,6 +79,17 @@ class Request:
         self.expects_continue = False
         self.body = b""
 
+    def again(self, body: bytes) -> "Request":
+        """A further request with the same head and another body. `headers` is the same object."""
+        request = Request.__new__(Request)
+        request.method, request.path, request.query = self.method, self.path, self.query
+        request.minor, request.headers, request.keep_alive = self.minor, self.headers, True
+        request.request_id, request.trace, request.expects_continue = None, _NO_TRACE, False
+        request.body = body
+        return request
+
+
+_NO_TRACE: list[Header] = []
 
 _APART = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"content-encoding", b"expect"}
@@ -98,7 +113,10 @@ class RequestParser:
     __slots__ = (
         "_body",
         "_body_bytes",
+        "_has_length",
         "_headers",
+        "_known",
+        "_last",
         "_max_body_bytes",
         "_max_head_bytes",
         "_max_header_count",
@@ -123,6 +141,9 @@ class RequestParser:
         self._body: list[bytes] = []
         self._unfinished_head_bytes = 0
         self._may_be_large = False
+        self._known = KnownHead()
+        self._last: Request | None = None
+        self._has_length = False
         self._body_bytes = 0
         self.complete: deque[Request] = deque()
         self.current: Request | None = None
@@ -134,6 +155,11 @@ class RequestParser:
         """Take what the socket gave. Nothing is raised; see `complete`, `current` and `refusal`."""
         if self.refusal is not None:
             return
+        if not self.in_message and self._last is not None:
+            body = self._known.body_of(data, self._max_body_bytes)
+            if body is not None and len(self.complete) < MAX_PIPELINED_REQUESTS:
+                self.complete.append(self._last.again(body))
+                return
         in_head = self.in_message and self.current is None
         starts_message = not self.in_message
         done = len(self.complete)
@@ -157,7 +183,9 @@ class RequestParser:
         except httptools.HttpParserError as error:
             self.refusal = Refusal(code="malformed_http", message=f"The request is not valid HTTP/1.1: {error}.")
         else:
-            if self.in_message and self.current is None:
+            if starts_message and not self.in_message and len(self.complete) == done + 1:
+                self._learn(data, self.complete[-1])
+            elif self.in_message and self.current is None:
                 # A header that is not finished reaches no callback, so an unfinished head is counted as it is fed.
                 # (One that began behind another request in the same read is counted from the next read on.)
                 if in_head:
@@ -167,6 +195,15 @@ class RequestParser:
                     self._unfinished_head_bytes = len(data) if alone else 0
                 if self._unfinished_head_bytes > self._max_head_bytes:
                     self.refusal = _head_too_large(self._max_head_bytes)
+
+    def _learn(self, data: bytes, request: Request) -> None:
+        """One whole request came in one read: the next may have the same head."""
+        plain = request.keep_alive and not request.expects_continue and not request.trace and request.minor == 1
+        if plain and request.request_id is None and self._has_length:
+            self._known.learn(data)
+            self._last = request
+        else:
+            self._last = None
 
     def _refuse(self, refusal: Refusal) -> _Refused:
         self.refusal = refusal
@@ -202,6 +239,7 @@ class RequestParser:
         if self._may_be_large and _size(self._target, headers) > self._max_head_bytes:
             raise self._refuse(_head_too_large(self._max_head_bytes))
         minor = 1 if version == "1.1" else 0
+        self._has_length = False
         request = Request(parser.get_method(), self._target, minor, keep_alive=parser.should_keep_alive())
         hosts = 0
         for header in headers:
@@ -220,6 +258,7 @@ class RequestParser:
     def _take_apart(self, request: Request, name: bytes, value: bytes) -> None:
         """Note, or check, a header that belongs to this message alone."""
         if name == b"content-length":
+            self._has_length = True
             if len(value) > 18 or int(value) > self._max_body_bytes:
                 raise self._refuse(_body_too_large(self._max_body_bytes))
         elif name == b"x-request-id":
@@ -293,6 +332,10 @@ class ResponseParser:
 
     __slots__ = (
         "_head_bytes",
+        "_interim",
+        "_known",
+        "_last_headers",
+        "_last_status",
         "_parser",
         "body",
         "chunked",
@@ -306,6 +349,10 @@ class ResponseParser:
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
+        self._known = KnownHead()
+        self._last_status = 0
+        self._last_headers: list[Header] | None = None
+        self._interim = False
         self._head_bytes = 0
         self.status = 0
         self.content_length: int | None = None
@@ -319,6 +366,7 @@ class ResponseParser:
     def reset(self) -> None:
         """Forget the last response."""
         self._head_bytes = 0
+        self._interim = False
         self.status = 0
         self.content_length = None
         self.chunked = False
@@ -331,6 +379,15 @@ class ResponseParser:
         if self.complete:
             self.surplus = True
             return
+        fresh = self.status == 0 and self._head_bytes == 0
+        if fresh and self._last_headers is not None:
+            body = self._known.body_of(data, MAX_RESPONSE_BYTES_AT_ONCE)
+            if body is not None:
+                self.status, self.headers = self._last_status, self._last_headers
+                self.content_length = len(body)
+                self.body.append(body)
+                self.complete = self.keep_alive = True
+                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as error:
@@ -341,6 +398,17 @@ class ResponseParser:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
                 raise ResponseError(f"the head is larger than {MAX_RESPONSE_HEAD_BYTES} bytes")
+        elif fresh:
+            self._learn(data)
+
+    def _learn(self, data: bytes) -> None:
+        """One whole response came in one read: the next may have the same head."""
+        plain = self.complete and self.keep_alive and not self.surplus and not self._interim
+        if plain and self.content_length is not None:
+            self._known.learn(data)
+            self._last_status, self._last_headers = self.status, self.headers
+        else:
+            self._last_headers = None
 
     def take_body(self) -> bytes:
         """The pieces of the body since the last call, as one."""
@@ -383,6 +451,7 @@ class ResponseParser:
             return
         status = self._parser.get_status_code()
         if 100 <= status < 200:
+            self._interim = True
             self.headers = []
             self.content_length = None
             return

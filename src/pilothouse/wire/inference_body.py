@@ -153,14 +153,14 @@ def for_engine(
     """
     fields = body.fields
     renamed = served_model is not None and served_model != body.model
-    reserved = [name for name in reserved_fields if name in fields]
-    if not renamed and not reserved:
+    clean = fields.keys().isdisjoint(reserved_fields)
+    if clean and not renamed:
         if not ask_usage:
             return body.data
         if "stream_options" not in fields:
             opening = body.data.index(b"{") + 1
             return b"{%b,%b" % (_USAGE_ASKED, body.data[opening:])
-    edited: dict[str, object] = {name: raw for name, raw in fields.items() if name not in reserved}
+    edited: dict[str, object] = {name: raw for name, raw in fields.items() if name not in reserved_fields}
     if renamed:
         edited["model"] = served_model
     if ask_usage:

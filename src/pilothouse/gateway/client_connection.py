@@ -180,10 +180,6 @@ class ClientConnection(asyncio.Protocol):
             self._forwarded_for = reserved
         return self._forwarded
 
-    def arm(self, delay: DurationNs) -> None:
-        """Set the time-out of what is going on now."""
-        self.plane.wheel.arm(self, delay)
-
     def ended(self, *, keep_alive: bool) -> None:
         """The answer to the request under way is written, whole."""
         self.exchange = None

@@ -185,7 +185,8 @@ class Exchange:
         )
         self._connection = connection
         self._phase = Phase.WAITING
-        self._client.arm(self._client.plane.delays.first_byte)
+        plane = self._client.plane
+        plane.wheel.arm(self._client, plane.delays.first_byte)
         connection.send(self, head, data)
         self._sent_at = time.monotonic_ns()
 
@@ -244,7 +245,7 @@ class Exchange:
             elif events:
                 self._relay(events)
         elif parser.complete and self._phase is Phase.COLLECTING:
-            self._answer(parser.take_body())
+            self._answer(connection, parser.take_body())
             return
         else:
             self._receive_piece(parser.take_body())
@@ -253,15 +254,19 @@ class Exchange:
         if parser.complete:
             self._complete()
         else:
-            client = self._client
-            client.arm(client.plane.delays.stream_idle)
+            plane = self._client.plane
+            plane.wheel.arm(self._client, plane.delays.stream_idle)
 
-    def _answer(self, last: bytes) -> None:
+    def _answer(self, connection: "UpstreamConnection", last: bytes) -> None:
         """An answer that is whole: the usual case, in one read and one write."""
         body = b"".join([*self._held, last]) if self._held else last
         self._usage = openai.usage_of_answer(body)
-        self._client.transport.write(self._head(length=len(body)) + body)
-        self._end(self._status, _reason(self._status), keep_alive=self._request.keep_alive)
+        status, request = self._status, self._request
+        overhead_ns = self._sent_at - self._read_at
+        lines = connection.head().lines
+        head = client_head(request, status, lines, length=len(body), own_id=self.id, overhead_ns=overhead_ns)
+        self._client.transport.write(head + body)
+        self._end(status, Reason.OK if status < 400 else Reason.ENGINE_ERROR, keep_alive=request.keep_alive)
 
     def _relay(self, events: bytes) -> None:
         """Send on whole events among which is a usage, or before which there was no content."""
@@ -318,7 +323,8 @@ class Exchange:
             self._begin_stream()
         if self._request.minor == 1 and (self._phase is Phase.STREAMING or self._declared_length() is None):
             self._client.transport.write(LAST_CHUNK)
-        self._end(self._status, _reason(self._status), keep_alive=self._keeps_alive())
+        reason = Reason.OK if self._status < 400 else Reason.ENGINE_ERROR
+        self._end(self._status, reason, keep_alive=self._keeps_alive())
 
     def _head(self, *, length: int | None) -> bytes:
         assert self._connection is not None
@@ -416,13 +422,15 @@ class Exchange:
         """The client does not keep up: read no more from the engine, which then stops too."""
         if self._connection is not None and self._phase in (Phase.STREAMING, Phase.PASSING):
             self._connection.pause()
-            self._client.arm(self._client.plane.delays.stream_idle)
+            plane = self._client.plane
+            plane.wheel.arm(self._client, plane.delays.stream_idle)
 
     def client_resumed(self) -> None:
         """The client has caught up."""
         if self._connection is not None and self._phase in (Phase.STREAMING, Phase.PASSING):
             self._connection.resume()
-            self._client.arm(self._client.plane.delays.stream_idle)
+            plane = self._client.plane
+            plane.wheel.arm(self._client, plane.delays.stream_idle)
 
     # The end.
 
@@ -473,10 +481,6 @@ class Exchange:
     def _defect(self, error: Exception) -> None:
         self._client.plane.defect(error, self.id)
         self.fail(Refusal(code="internal_error", message="The gateway failed on this request."))
-
-
-def _reason(status: int) -> Reason:
-    return Reason.OK if status < 400 else Reason.ENGINE_ERROR
 
 
 def _unreachable(model: str) -> Refusal:

@@ -63,7 +63,7 @@ class _Event(msgspec.Struct):
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = msgspec.Raw()
     type: str | None = None
     response: _Wrapped | None = None
     message: _Wrapped | None = None
@@ -171,7 +171,7 @@ def content_of_event(event: bytes) -> Content:
         decoded = _decode_event(data)
     except _UNDECODABLE:
         return Content.SOME  # [DONE], or something that the client shall judge
-    if decoded.error is not None and bytes(decoded.error) != b"null":
+    if bytes(decoded.error) not in (b"", b"null"):
         return Content.ERROR
     if decoded.type is not None and decoded.choices is None:
         return Content.NONE if decoded.type in _OPENING_TYPES else Content.SOME

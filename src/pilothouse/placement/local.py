@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
-from pilothouse.config.paths import FleetPaths
-from pilothouse.placement.weights import ProgressSink, resolve
 
+from pilothouse.config.paths import FleetPaths
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import Endpoint
 from pilothouse.model.ids import ReplicaId
@@ -41,6 +40,7 @@ from pilothouse.placement.processes import (
     signal_group,
     start_ticks,
 )
+from pilothouse.placement.weights import ProgressSink, resolve
 
 MemoryNeed = Callable[[Path | None], int | None]
 """From the local weights to the bytes of host memory that one replica may come to need."""

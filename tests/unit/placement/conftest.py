@@ -2,17 +2,16 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 import pytest_asyncio
-from pilothouse.config.paths import FleetPaths
-from pilothouse.placement.weights import ProgressSink
 
+from pilothouse.config.paths import FleetPaths
 from pilothouse.model.fleet import Endpoint
 from pilothouse.model.ids import DeploymentName, ModelName, ReplicaId
 from pilothouse.model.spec import DeploymentSpec, EngineSpec
 from pilothouse.placement.local import LocalPlacement, Placement, RunningProcess, end_recorded_processes
+from pilothouse.placement.weights import ProgressSink, Silent
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def deployment() -> DeploymentSpec:
 @pytest.fixture
 def no_progress() -> ProgressSink:
     """A sink for progress that nobody watches."""
-    return cast("ProgressSink", None)
+    return Silent()
 
 
 Start = Callable[..., Awaitable[RunningProcess]]

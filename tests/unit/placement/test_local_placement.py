@@ -10,15 +10,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pilothouse.config.paths import FleetPaths
-from pilothouse.placement.weights import ProgressSink
 
+from pilothouse.config.paths import FleetPaths
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.spec import DeploymentSpec, WeightsSpec
 from pilothouse.placement import host, local, process_records
 from pilothouse.placement.local import LocalPlacement, RunningProcess, end_recorded_processes
 from pilothouse.placement.processes import identify
+from pilothouse.placement.weights import ProgressSink
 
 Start = Callable[..., Awaitable[RunningProcess]]
 A0, A1 = ReplicaId("a-0"), ReplicaId("a-1")

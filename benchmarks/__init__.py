@@ -1,0 +1,1 @@
+"""What is measured and never asserted: bars of issues, and runs beside the peers."""

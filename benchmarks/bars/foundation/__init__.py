@@ -1,0 +1,1 @@
+"""A fleet in one command: start, byte path, kills, disconnects, clients, tests."""

@@ -132,7 +132,7 @@ class Exchange:
 
     def start(self) -> None:
         """Choose a replica and send the request."""
-        self._client.plane.retry_budget.deposit()
+        self._client.plane.retry_budget.requests += 1
         self._attempt()
 
     def _attempt(self) -> None:
@@ -217,12 +217,6 @@ class Exchange:
 
     def on_upstream_data(self) -> None:
         """The response parser was fed."""
-        try:
-            self._receive()
-        except Exception as error:
-            self._defect(error)
-
-    def _receive(self) -> None:
         connection = self._connection
         assert connection is not None
         parser = connection.parser
@@ -455,7 +449,10 @@ class Exchange:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()
-        self._release()
+        self._phase = Phase.ENDED
+        replica, self._replica = self._replica, None
+        if replica is not None:
+            replica.release(self._weight)
         now = time.monotonic_ns()
         meters.request_ended(self._route, status, reason)
         meters.duration.observe((now - self._started_at) / _SECOND)
@@ -476,9 +473,10 @@ class Exchange:
         try:
             step()
         except Exception as error:
-            self._defect(error)
+            self.on_defect(error)
 
-    def _defect(self, error: Exception) -> None:
+    def on_defect(self, error: Exception) -> None:
+        """An exception that must not have happened ends this exchange, and nothing else."""
         self._client.plane.defect(error, self.id)
         self.fail(Refusal(code="internal_error", message="The gateway failed on this request."))
 

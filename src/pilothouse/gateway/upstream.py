@@ -33,6 +33,9 @@ class UpstreamOwner(Protocol):
     def on_upstream_data(self) -> None:
         """The response parser was fed."""
 
+    def on_defect(self, error: Exception) -> None:
+        """One of these calls raised."""
+
     def on_upstream_lost(self, reason: str) -> None:
         """The connection closed before the response was complete."""
 
@@ -123,11 +126,12 @@ class UpstreamConnection(asyncio.Protocol):
             return
         try:
             self.parser.feed(data)
+            owner.on_upstream_data()
         except ResponseError as error:
             self.abort()
             owner.on_upstream_broken(str(error))
-            return
-        owner.on_upstream_data()
+        except Exception as error:
+            owner.on_defect(error)
 
     def eof_received(self) -> bool:
         """The engine will send no more; `connection_lost` follows."""
@@ -142,7 +146,10 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self.owner = None
         if self.parser.close():
-            owner.on_upstream_data()
+            try:
+                owner.on_upstream_data()
+            except Exception as error:
+                owner.on_defect(error)
         else:
             owner.on_upstream_lost(str(exc) if exc is not None else "connection closed")
 

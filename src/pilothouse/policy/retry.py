@@ -40,21 +40,21 @@ def classify_loss(*, reused: bool, since_sent: DurationNs) -> Failure:
 class RetryBudget:
     """Bounds retries to a share of the requests, so that a sick fleet is not also flooded."""
 
-    __slots__ = ("_tokens",)
+    __slots__ = ("_seen", "_tokens", "requests")
 
     def __init__(self) -> None:
+        self.requests = 0
+        """Requests that began; the gateway counts them here, and the budget follows when it is asked."""
+        self._seen = 0
         self._tokens = BUDGET_RESERVE
-
-    def deposit(self) -> None:
-        """A request began."""
-        tokens = self._tokens + BUDGET_RATIO
-        self._tokens = min(BUDGET_CAP, tokens)
 
     def may_retry(self, failure: Failure, attempts: int) -> bool:
         """Whether to try again after `attempts` attempts, the last of which ended in `failure`.
 
         Takes one retry from the budget when the answer is yes.
         """
+        self._tokens = min(BUDGET_CAP, self._tokens + BUDGET_RATIO * (self.requests - self._seen))
+        self._seen = self.requests
         if failure is Failure.LOST or attempts >= MAX_ATTEMPTS or self._tokens < 1.0:
             return False
         self._tokens -= 1.0

@@ -67,7 +67,8 @@ def read(data: bytes, route: Route) -> InferenceBody | Refusal:
             param="model",
         )
     body = InferenceBody(data, fields, model)
-    return _read_stream(body, route) or _read_output_limit(body) or body
+    refusal = _read_stream(body, route) if "stream" in fields else None
+    return refusal or _read_output_limit(body) or body
 
 
 def _read_stream(body: InferenceBody, route: Route) -> Refusal | None:

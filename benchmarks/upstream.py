@@ -59,6 +59,9 @@ class Upstream(asyncio.Protocol):
             self._task.cancel()
 
     def data_received(self, data: bytes) -> None:
+        if not self._buffer and b'"stream":true' not in data and data.endswith(b"}") and data.count(b"POST ") == 1:
+            self._transport.write(_JSON)  # one whole request: the upstream must not be what limits the load
+            return
         self._buffer += data
         for body in self._requests():
             if b'"stream":true' in body:

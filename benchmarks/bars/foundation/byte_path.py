@@ -24,6 +24,7 @@ import msgspec
 from benchmarks import envoy
 from benchmarks.bars.report import Bar, main, tell
 from benchmarks.fleets import free_port, wait_for
+from pilothouse.cli.fleet_supervisor import MALLOC
 from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.fleet import (
     DeploymentView,
@@ -182,7 +183,8 @@ def _worker(port: int, upstreams: list[int], directory: Path) -> subprocess.Pope
         (directory / "boot.json").write_bytes(msgspec.json.encode(boot))
         argv = [sys.executable, "-P", "-m", "pilothouse.gateway.worker", str(directory / "boot.json")]
         log = (directory / "worker.log").open("wb")
-        return subprocess.Popen(argv, pass_fds=(listener.fileno(),), stdout=log, stderr=log)
+        env = {"PATH": os.environ["PATH"], **MALLOC}
+        return subprocess.Popen(argv, env=env, pass_fds=(listener.fileno(),), stdout=log, stderr=log)
 
 
 def _snapshot(upstreams: list[int], pepper: bytes) -> FleetSnapshot:

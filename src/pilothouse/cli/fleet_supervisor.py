@@ -39,7 +39,7 @@ _WORKER_ENVIRONMENT = (
 )  # fmt: skip
 """What a worker gets of the operator's environment. It talks to strangers, and needs no secret that may be there."""
 
-_MALLOC = {
+MALLOC = {
     # Above glibc's dynamic threshold every body of some hundred KB is mapped and unmapped again: page faults made a
     # 200 KB request twice as expensive. 32 MiB is the most that every glibc takes; its setting also ends the trimming
     # of the heap's top after each large body.
@@ -184,7 +184,7 @@ def _children(boot: SupervisorBoot, paths: FleetPaths, env: Mapping[str, str], l
             ChildSpec(
                 name=name,
                 argv=_module("pilothouse.gateway.worker", _boot_file(paths, name, worker)),
-                env={each: env[each] for each in _WORKER_ENVIRONMENT if each in env} | _MALLOC,
+                env={each: env[each] for each in _WORKER_ENVIRONMENT if each in env} | MALLOC,
                 log_path=paths.logs_dir / f"{name}.log",
                 cwd=paths.state_dir,
                 inherits=(*boot.gateway_fds, lifeline),

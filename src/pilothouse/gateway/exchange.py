@@ -49,6 +49,7 @@ CLIENT_CLOSED_REQUEST = 499
 """As nginx's log has it: the client went away, no status was sent."""
 
 _USAGE = b'"usage"'
+_COPIED_BYTES = 65536
 _SECOND = 1e9
 
 
@@ -187,7 +188,12 @@ class Exchange:
         self._phase = Phase.WAITING
         plane = self._client.plane
         plane.wheel.arm(self._client, plane.delays.first_byte)
-        connection.send(self, head, data)
+        connection.owner = self
+        # One write for the usual small body; a copy of a large one would cost more than a second write.
+        if len(data) < _COPIED_BYTES:
+            connection.transport.write(head + data)
+        else:
+            connection.transport.writelines((head, data))
         self._sent_at = time.monotonic_ns()
 
     def on_connect_failed(self, reason: str) -> None:

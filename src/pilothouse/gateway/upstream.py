@@ -44,7 +44,7 @@ class UpstreamOwner(Protocol):
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection to a replica. Works for one exchange at a time, then goes back to the pool."""
+    """One connection to a replica. It works for one `owner` at a time, who writes to `transport` itself."""
 
     __slots__ = ("_head", "_paused", "connected", "idle_until", "owner", "parser", "replica", "served", "transport")
 
@@ -58,15 +58,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._paused = False
         self.idle_until = MonotonicNs(0)
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until connection_made
-
-    def send(self, owner: UpstreamOwner, head: bytes, body: bytes) -> None:
-        """Write a request for `owner`, who hears what comes back."""
-        self.owner = owner
-        # One write for the usual small body; a copy of a large one would cost more than a second write.
-        if len(body) < 65536:
-            self.transport.write(head + body)
-        else:
-            self.transport.writelines((head, body))
 
     def head(self) -> EngineHead:
         """The head of the response under way, which is whole."""

@@ -120,6 +120,8 @@ def _to_usage(usage: _Usage | None, before: Usage | None = None) -> Usage | None
     if prompt is None and completion is None:
         return before
     details = usage.prompt_tokens_details or usage.input_tokens_details
+    if before is None and details is None and usage.cache_read_input_tokens is None:
+        return Usage(input_tokens=prompt or 0, output_tokens=completion or 0)
     cached = details.cached_tokens if details is not None else usage.cache_read_input_tokens
     known = before or Usage(input_tokens=0, output_tokens=0)
     return Usage(

@@ -4,7 +4,6 @@
 """
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -34,10 +33,12 @@ class UpstreamSpec(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     api_key: str | None = None
 
-    def __rich_repr__(self) -> Iterator[tuple[str, str | None]]:
-        yield "url", self.url
-        yield "model", self.model
-        yield "api_key", None if self.api_key is None else "***"
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [
+            ("url", self.url),
+            ("model", self.model),
+            ("api_key", None if self.api_key is None else "***"),
+        ]
 
     def __repr__(self) -> str:
         return f"UpstreamSpec({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"

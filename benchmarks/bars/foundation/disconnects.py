@@ -1,7 +1,9 @@
 """Clients that disconnect from a real engine: its generation stops, and every counter returns to zero."""
 
 import json
-import threading
+import secrets
+import socket
+import statistics
 import time
 from typing import Any
 
@@ -11,7 +13,8 @@ from benchmarks.bars.report import Bar, main, tell
 from benchmarks.fleets import Home, home, wait_for
 
 STOPS_WITHIN_S = 1.0
-LONG = {"role": "user", "content": "Write a very long story about the sea. " * 40}
+RUNS = 3
+GIVE_UP_S = 5.0
 
 
 def measure() -> list[Bar]:
@@ -25,20 +28,32 @@ def measure() -> list[Bar]:
             ("mid-stream", True, _leave_mid_stream),
             ("non-streaming", False, _leave_at_once),
         ):
-            tell(f"disconnecting {name}")
-            leave(one, engines, stream=stream)
-            took = wait_for(lambda: _busy(engines) == 0, "generation stops", timeout_s=20)
+            times = []
+            for _ in range(RUNS):
+                leave(one, engines, stream=stream)
+                times.append(_time_to_stop(engines))
+            tell(f"disconnecting {name}: " + ", ".join(f"{each:.2f} s" for each in times))
             bars.append(
                 Bar(
                     name=f"disconnect {name}: generation stops",
                     limit=f"< {STOPS_WITHIN_S:g} s",
-                    measured=f"{took:.2f} s",
-                    passed=took < STOPS_WITHIN_S,
+                    measured=f"{statistics.median(times):.2f} s, at most {max(times):.2f} s ({RUNS} times)",
+                    passed=max(times) < STOPS_WITHIN_S,
+                    details={"runs_s": [round(each, 2) for each in times]},
                 )
             )
         left = _counters(one)
         bars.append(Bar(name="counters after all of it", limit="0", measured=f"{left:g}", passed=left == 0))
         return bars
+
+
+def _time_to_stop(engines: list[tuple[str, str]]) -> float:
+    """Seconds until no slot generates; `GIVE_UP_S` if that is not seen."""
+    try:
+        return wait_for(lambda: _busy(engines) == 0, "generation stops", timeout_s=GIVE_UP_S)
+    except TimeoutError:
+        wait_for(lambda: _busy(engines) == 0, "the answer ends by itself", timeout_s=60)
+        return GIVE_UP_S
 
 
 def _counters(one: Home) -> float:
@@ -68,36 +83,41 @@ def _busy(engines: list[tuple[str, str]]) -> int:
     )
 
 
-def _request(one: Home, *, stream: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    body = {"model": "smollm2", "messages": [LONG], "stream": stream, "max_tokens": 1500, "ignore_eos": True}
-    return body, {"authorization": f"Bearer {one.key()}"}
+def _ask(one: Home, *, stream: bool) -> socket.socket:
+    """A connection on which a long request has been sent. Its prompt is new: the engine has to read all of it."""
+    story = f"{secrets.token_hex(8)}: write a very long story about the sea. " * 8
+    message = {"role": "user", "content": story}
+    body = json.dumps(
+        {"model": "smollm2", "messages": [message], "stream": stream, "max_tokens": 400, "ignore_eos": True}
+    ).encode()
+    host, port = one.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=60)
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {one.key()}\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    connection.sendall(head.encode() + body)
+    return connection
 
 
 def _leave_at_once(one: Home, engines: list[tuple[str, str]], *, stream: bool) -> None:
     """Disconnect as soon as the engine works on the request, with nothing received."""
-    body, headers = _request(one, stream=stream)
-    client = httpx2.Client(timeout=0.6)
-
-    def ask() -> None:
+    with _ask(one, stream=stream) as connection:
+        wait_for(lambda: _busy(engines) == 1, "generation begins")
+        connection.setblocking(False)
         try:
-            client.post(f"{one.url}/v1/chat/completions", json=body, headers=headers)
-        except httpx2.HTTPError:
-            pass  # the time-out is how this client leaves
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    wait_for(lambda: _busy(engines) == 1, "generation begins")
-    thread.join()
-    client.close()
+            connection.recv(1)
+        except BlockingIOError:
+            return
+    raise RuntimeError("the engine answered before the client could leave")
 
 
 def _leave_mid_stream(one: Home, engines: list[tuple[str, str]], *, stream: bool) -> None:
     """Disconnect after some events."""
-    body, headers = _request(one, stream=stream)
-    with httpx2.stream("POST", f"{one.url}/v1/chat/completions", json=body, headers=headers, timeout=60) as answer:
-        lines = answer.iter_lines()  # held: a generator that is dropped would close the stream
-        for _ in range(20):
-            next(lines)
+    with _ask(one, stream=stream) as connection:
+        received = b""
+        while received.count(b"data: ") < 10:
+            received += connection.recv(65536)
         if _busy(engines) != 1:
             raise RuntimeError("the engine is not generating while its stream is being read")
 

@@ -78,6 +78,61 @@ async def test_usage_that_the_client_asked_for_is_shown(tmp_path: Path) -> None:
         assert plane.count(catalogue.TOKENS, kind="output") == 7
 
 
+# Engines that hear only by writing that their client has gone
+
+
+@pytest.mark.asyncio
+async def test_such_an_engine_is_asked_for_a_stream_and_the_client_gets_an_answer(tmp_path: Path) -> None:
+    async with one_engine(tmp_path, progress_field="return_progress") as (engine, plane):
+        plain = await plane.ask(CHAT, chat(max_tokens=7))
+        asked = engine.requests[-1].json()
+        assert asked["stream"] is asked["return_progress"] is asked["stream_options"]["include_usage"] is True
+        assert plain.headers["content-type"] == "application/json"
+        answer = plain.json()
+        assert answer["object"] == "chat.completion"
+        assert answer["choices"][0]["message"]["role"] == "assistant"
+        assert answer["choices"][0]["message"]["content"]
+        assert answer["choices"][0]["finish_reason"] == "length"
+        assert answer["usage"]["completion_tokens"] == 7
+        assert plane.count(catalogue.TOKENS, kind="output") == 7
+        assert plane.in_flight() == (0, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_stream_from_such_an_engine_is_a_stream(tmp_path: Path) -> None:
+    async with one_engine(tmp_path, progress_field="return_progress") as (engine, plane):
+        answer = await plane.ask(CHAT, chat(stream=True, max_tokens=7))
+        assert engine.requests[-1].json()["return_progress"] is True
+        assert not any(map(has_usage, events(answer.body)))
+        await plane.ask("/v1/messages", {"model": MODEL, "messages": [], "max_tokens": 3})
+        assert "return_progress" not in engine.requests[-1].json(), "only where the field is known"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("after", [0, 3])
+async def test_an_error_in_an_answer_to_put_together_is_a_status(after: int, tmp_path: Path) -> None:
+    async with one_engine(tmp_path, progress_field="return_progress") as (engine, plane):
+        engine.script(Script(error_after=after, error={"error": {"message": "no", "code": 507}}))
+        answer = await plane.ask(CHAT, chat(max_tokens=7))
+        assert (answer.status, answer.json()["error"]["message"]) == (507, "no")
+        engine.script(Script(close_after=after))
+        assert (await plane.ask(CHAT, chat(max_tokens=7))).code == "replica_lost"
+        engine.script(Script(status=400, body={"error": {"message": "bad"}}))
+        assert (await plane.ask(CHAT, chat(max_tokens=7))).status == 400
+        assert plane.in_flight() == (0, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_leaves_ends_an_answer_that_is_put_together(tmp_path: Path) -> None:
+    async with one_engine(tmp_path, progress_field="return_progress") as (engine, plane):
+        engine.script(Script(stall_after=3))
+        wire = await plane.send(request(CHAT, chat(max_tokens=7)))
+        await until(lambda: plane.in_flight()[0] == 1)
+        wire.abort()
+        await until(lambda: plane.in_flight() == (0, 0))
+        assert plane.count(catalogue.CLIENT_DISCONNECTS, phase="unary") == 1
+
+
 @pytest.mark.asyncio
 async def test_an_engine_without_stream_usage_is_not_asked(tmp_path: Path) -> None:
     async with one_engine(tmp_path, reports_stream_usage=False) as (engine, plane):

@@ -107,10 +107,10 @@ class RunningPlane:
         """Requests that ended for a reason."""
         return self.count(catalogue.REQUESTS, reason=reason)
 
-    def in_flight(self) -> tuple[float, int]:
-        """Requests by the board, and tokens by the replicas: both are zero when all is given back."""
-        tokens = sum(replica.in_flight_tokens for replica in self.plane.table.replicas.values())
-        return self.count(catalogue.IN_FLIGHT_REQUESTS), tokens
+    def in_flight(self) -> tuple[int, int]:
+        """Requests and tokens: both are zero when all is given back."""
+        replicas = self.plane.table.replicas.values()
+        return sum(each.in_flight_requests for each in replicas), sum(each.in_flight_tokens for each in replicas)
 
     def turn(self, seconds: float) -> None:
         """Let the wheel believe that it is so much later than it last was."""

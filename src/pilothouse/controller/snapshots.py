@@ -65,6 +65,7 @@ def _view(deployment: DeploymentSpec, replicas: Iterable[Replica]) -> Deployment
         reserved_headers=engine.reserved_headers,
         reserved_fields=engine.reserved_fields,
         reports_stream_usage=engine.reports_stream_usage,
+        progress_field=engine.progress_field,
         replicas=tuple(replica.view() for replica in replicas),
     )
 

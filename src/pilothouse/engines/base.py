@@ -69,6 +69,9 @@ class Driver(abc.ABC):
         reserved_headers: Lower-case request headers that are never taken from a client.
         reserved_fields: Top-level body fields that are never taken from a client.
         reports_stream_usage: Whether it honours `stream_options.include_usage`.
+        progress_field: The body field that makes it write while it reads a prompt, for an engine that hears only by
+            writing that its client has gone; it is then asked for a stream whatever the client asked for. `None` for an
+            engine that watches its connections.
         readiness: The probe that says whether it can serve.
         metrics_path: Where it shows Prometheus text; `None` if it does not.
         gauges: The engine's metric names, and what each one means here.
@@ -81,6 +84,7 @@ class Driver(abc.ABC):
     reserved_headers: ClassVar[tuple[str, ...]] = ()
     reserved_fields: ClassVar[tuple[str, ...]] = ()
     reports_stream_usage: ClassVar[bool] = True
+    progress_field: ClassVar[str | None] = None
     readiness: ClassVar[ProbeSpec]
     metrics_path: ClassVar[str | None] = None
     gauges: ClassVar[Mapping[str, EngineGauge]] = MappingProxyType({})

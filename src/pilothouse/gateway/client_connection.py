@@ -16,8 +16,8 @@ from pilothouse.gateway.plane import DataPlane
 from pilothouse.gateway.routing_table import RoutingTable
 from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import KeyView
-from pilothouse.model.units import SECOND, DurationNs, MonotonicNs
-from pilothouse.runtime.timer_wheel import NEVER
+from pilothouse.model.units import SECOND, DurationNs
+from pilothouse.runtime.timer_wheel import NEVER, UNPLACED
 from pilothouse.telemetry.catalogue import NO_MODEL
 from pilothouse.wire.http1 import CONTINUE, Header, Request, RequestParser
 
@@ -49,7 +49,6 @@ class ClientConnection(asyncio.Protocol):
         "_linger_bytes",
         "_lingering",
         "_paused_reading",
-        "bucket",
         "closed",
         "deadline",
         "exchange",
@@ -58,6 +57,7 @@ class ClientConnection(asyncio.Protocol):
         "read_at",
         "received_at",
         "transport",
+        "visited_at",
         "writable",
     )
 
@@ -70,8 +70,8 @@ class ClientConnection(asyncio.Protocol):
             max_body_bytes=limits.max_body_bytes,
         )
         self.exchange: Exchange | None = None
-        self.deadline: MonotonicNs = NEVER
-        self.bucket = 0
+        self.deadline = NEVER
+        self.visited_at = UNPLACED
         self.closed = False
         self.writable = True
         self.received_at = 0  # when the first byte of the request under way was read
@@ -108,12 +108,17 @@ class ClientConnection(asyncio.Protocol):
             return
         parser = self.parser
         self.read_at = time.monotonic_ns()
-        if not parser.in_message and not parser.complete:
-            self.received_at = self.read_at
         try:
+            request = parser.again(data) if self.exchange is None else None
+            if request is not None:
+                self.received_at = self.read_at
+                self._begin(request)
+                return
+            if not parser.in_message and not parser.complete:
+                self.received_at = self.read_at
             parser.feed(data)
             if self.exchange is None and len(parser.complete) == 1 and not parser.in_message:
-                self._begin(parser.complete.popleft())  # the usual case: one whole request in one read
+                self._begin(parser.complete.popleft())  # one whole request in one read
             else:
                 self._advance()
         except Exception as error:

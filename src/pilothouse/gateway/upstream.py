@@ -30,6 +30,9 @@ class UpstreamOwner(Protocol):
     def on_connect_failed(self, reason: str) -> None:
         """It could not be had."""
 
+    def on_answer(self, body: bytes) -> None:
+        """A whole response came in one read, with the head of the one before it: status and head are known."""
+
     def on_upstream_data(self) -> None:
         """The response parser was fed."""
 
@@ -56,7 +59,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.connected = False
         self._head = EngineHead([])
         self._paused = False
-        self.idle_until = MonotonicNs(0)
+        self.idle_until = 0  # on the clock of the timer wheel, in nanoseconds
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until connection_made
 
     def head(self) -> EngineHead:
@@ -86,7 +89,8 @@ class UpstreamConnection(asyncio.Protocol):
         if not parser.keep_alive or parser.surplus or self.transport.is_closing():
             self.abort()
             return
-        self.resume()
+        if self._paused:
+            self.resume()
         keep_alive = self.head().keep_alive
         parser.reset()
         self.replica.keep(self, keep_alive)
@@ -116,8 +120,12 @@ class UpstreamConnection(asyncio.Protocol):
             self.abort()  # nobody asked for anything: the connection is out of step
             return
         try:
-            self.parser.feed(data)
-            owner.on_upstream_data()
+            body = self.parser.again(data)
+            if body is not None:
+                owner.on_answer(body)
+            else:
+                self.parser.feed(data)
+                owner.on_upstream_data()
         except ResponseError as error:
             self.abort()
             owner.on_upstream_broken(str(error))
@@ -164,6 +172,8 @@ class Replica:
     __slots__ = (
         "_idle",
         "_loop",
+        "_shown_requests",
+        "_shown_tokens",
         "_spawn",
         "_ssl",
         "_wheel",
@@ -172,6 +182,7 @@ class Replica:
         "endpoint",
         "heads",
         "id",
+        "in_flight_requests",
         "in_flight_tokens",
         "meters",
         "retired",
@@ -194,6 +205,7 @@ class Replica:
         self.alias = alias
         self.endpoint = endpoint
         self.meters = meters
+        self.in_flight_requests = 0
         self.in_flight_tokens = 0
         self.suspected_until = MonotonicNs(0)
         self.retired = False
@@ -202,6 +214,8 @@ class Replica:
         self._loop = loop
         self._spawn = spawn
         self._idle: list[UpstreamConnection] = []
+        self._shown_requests = 0
+        self._shown_tokens = 0
         self._ssl = ssl.create_default_context() if endpoint.tls else None
         self.heads = {route: self._request_head(route) for route in Route}
 
@@ -216,16 +230,23 @@ class Replica:
     def acquire(self, tokens: int) -> None:
         """Count a turn of `tokens` as in flight, until `release`."""
         self.in_flight_tokens += tokens
-        self.meters.in_flight_requests.add(1)
+        self.in_flight_requests += 1
 
     def release(self, tokens: int) -> None:
         """The turn is over."""
         self.in_flight_tokens -= tokens
-        self.meters.in_flight_requests.add(-1)
+        self.in_flight_requests -= 1
+        if self.retired:
+            self.show_load()  # no tick does it any more
 
     def show_load(self) -> None:
-        """Bring the gauge of tokens up to date. Nobody decides by it, so once a tick will do."""
-        self.meters.in_flight_tokens.set(self.in_flight_tokens)
+        """Bring the gauges up to date. Nobody decides by them, so once a tick will do.
+
+        By differences, since a replica that moved to another endpoint shares them with the one it was.
+        """
+        self.meters.in_flight_tokens.add(self.in_flight_tokens - self._shown_tokens)
+        self.meters.in_flight_requests.add(self.in_flight_requests - self._shown_requests)
+        self._shown_tokens, self._shown_requests = self.in_flight_tokens, self.in_flight_requests
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection, the one used last (it is the least likely to be closed by the other side)."""
@@ -241,7 +262,7 @@ class Replica:
         if self.retired or keep_alive <= 0 or len(self._idle) >= MAX_IDLE_CONNECTIONS:
             connection.abort()
             return
-        connection.idle_until = MonotonicNs(self._wheel.now + keep_alive)
+        connection.idle_until = self._wheel.now + keep_alive
         self._idle.append(connection)
 
     def forget(self, connection: UpstreamConnection) -> None:
@@ -279,6 +300,7 @@ class Replica:
     def retire(self) -> None:
         """Take no connection back any more and close the idle ones. Exchanges in flight go on."""
         self.retired = True
+        self.show_load()
         for connection in self._idle:
             connection.abort()
         self._idle.clear()

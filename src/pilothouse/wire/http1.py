@@ -79,17 +79,6 @@ class Request:
         self.expects_continue = False
         self.body = b""
 
-    def again(self, body: bytes) -> "Request":
-        """A further request with the same head and another body. `headers` is the same object."""
-        request = Request.__new__(Request)
-        request.method, request.path, request.query = self.method, self.path, self.query
-        request.minor, request.headers, request.keep_alive = self.minor, self.headers, True
-        request.request_id, request.trace, request.expects_continue = None, _NO_TRACE, False
-        request.body = body
-        return request
-
-
-_NO_TRACE: list[Header] = []
 
 _APART = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"content-encoding", b"expect"}
@@ -104,6 +93,8 @@ class _Refused(Exception):  # noqa: N818 - it carries a refusal out of a callbac
 
 class RequestParser:
     """Byte pump for what a client sends.
+
+    Try `again` first, when no request is under way; what it does not take is for `feed`.
 
     After `feed`, complete requests are in `complete` (pop them from the left); `current` is a request whose head is
     whole and whose body is not. When `refusal` is set, the connection cannot be used for further requests: what the
@@ -151,15 +142,25 @@ class RequestParser:
         self.discard_body = False
         self.refusal: Refusal | None = None
 
+    def again(self, data: bytes) -> Request | None:
+        """The request that `data` is, if it is exactly one, whole, with the same head as the last one.
+
+        It is the last one's object with another body, so call this only when that one's answer has ended. `None` means
+        that nothing was taken.
+        """
+        request = self._last
+        if request is None or self.in_message or self.complete or self.refusal is not None:
+            return None
+        body = self._known.body_of(data, self._max_body_bytes)
+        if body is None:
+            return None
+        request.body = body
+        return request
+
     def feed(self, data: bytes) -> None:
         """Take what the socket gave. Nothing is raised; see `complete`, `current` and `refusal`."""
         if self.refusal is not None:
             return
-        if not self.in_message and self._last is not None:
-            body = self._known.body_of(data, self._max_body_bytes)
-            if body is not None and len(self.complete) < MAX_PIPELINED_REQUESTS:
-                self.complete.append(self._last.again(body))
-                return
         in_head = self.in_message and self.current is None
         starts_message = not self.in_message
         done = len(self.complete)
@@ -324,6 +325,8 @@ class ResponseError(Exception):
 class ResponseParser:
     """Byte pump for what an engine sends, one response at a time.
 
+    Try `again` first, when a response is awaited and nothing of it has come; what it does not take is for `feed`.
+
     After `feed`: `status` is 0 until the head is whole; `headers` are in lower case and without the framing, which is
     in `content_length` and `chunked`; `body` holds the pieces of the body that came with this call
     (take them with `take_body`); `complete` says that the response has ended. `reset` makes it ready for the next
@@ -374,20 +377,26 @@ class ResponseParser:
         self.body = []
         self.complete = False
 
+    def again(self, data: bytes) -> bytes | None:
+        """The body of the response that `data` is, if it is exactly one, whole, with the same head as the last one.
+
+        `status` and `headers` are those of the last one. `None` means that nothing was taken.
+        """
+        last = self._last_headers
+        if last is None or self.status or self._head_bytes:
+            return None
+        body = self._known.body_of(data, MAX_RESPONSE_BYTES_AT_ONCE)
+        if body is not None:
+            self.status, self.headers = self._last_status, last
+            self.complete = self.keep_alive = True
+        return body
+
     def feed(self, data: bytes) -> None:
         """Take what the socket gave. Raises ResponseError."""
         if self.complete:
             self.surplus = True
             return
         fresh = self.status == 0 and self._head_bytes == 0
-        if fresh and self._last_headers is not None:
-            body = self._known.body_of(data, MAX_RESPONSE_BYTES_AT_ONCE)
-            if body is not None:
-                self.status, self.headers = self._last_status, self._last_headers
-                self.content_length = len(body)
-                self.body.append(body)
-                self.complete = self.keep_alive = True
-                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as error:

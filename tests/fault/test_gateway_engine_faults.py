@@ -78,6 +78,17 @@ async def test_usage_that_the_client_asked_for_is_shown(tmp_path: Path) -> None:
         assert plane.count(catalogue.TOKENS, kind="output") == 7
 
 
+@pytest.mark.asyncio
+async def test_a_name_that_leads_to_a_metadata_service_gets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pilothouse.gateway.upstream.leads_to_metadata", lambda address: address == "127.0.0.1")
+    async with one_engine(tmp_path) as (engine, plane):
+        assert (await plane.ask(CHAT, chat())).code == "replica_unreachable"
+        assert not engine.requests
+        assert plane.in_flight() == (0, 0)
+
+
 # Engines that hear only by writing that their client has gone
 
 

@@ -66,7 +66,7 @@ def check_upstream_url(text: str) -> None:
         raise ValueError("port 0 cannot be connected to")
     if "\\" in text or not (_is_host(url.hostname) or _is_address(url.hostname, ipaddress.IPv6Address)):
         raise ValueError("the host is neither an address nor a name")
-    if _leads_to_metadata(url.hostname):
+    if leads_to_metadata(url.hostname):
         raise ValueError("link-local and metadata addresses are refused: they give away the host's credentials")
 
 
@@ -95,7 +95,8 @@ def _legacy_address(host: str) -> ipaddress.IPv4Address | None:
         return None
 
 
-def _leads_to_metadata(host: str) -> bool:
+def leads_to_metadata(host: str) -> bool:
+    """Whether this name or address is a cloud's metadata service, or could be: all that is link-local."""
     if host.rstrip(".").lower() in _METADATA_NAMES:
         return True
     try:

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
+from pilothouse.config.problems import Problem
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import Endpoint
 from pilothouse.model.requests import Route
@@ -20,17 +21,6 @@ from pilothouse.model.spec import DeploymentSpec
 
 REPLICA_KEY_VARIABLE = "PILOTHOUSE_REPLICA_KEY"
 """The environment variable that carries a replica's key: unlike its arguments, others on the host cannot read it."""
-
-SpecPath = tuple[str | int, ...]
-"""Where in a specification something is, for example `("engine", "args", "ctx-size")`."""
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an engine would not take a deployment. `path` is inside the deployment; `suggestion` is near and right."""
-
-    path: SpecPath
-    message: str
-    suggestion: str | None = None
 
 
 class LaunchLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +87,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def check(self, deployment: DeploymentSpec) -> list[Problem]:
-        """Everything in the deployment that the engine would not take; empty when it is fine."""
+        """Everything in the deployment that the engine would not take, by paths inside it; empty when it is fine."""
 
     @abc.abstractmethod
     def installed_version(self) -> str | None:

@@ -9,15 +9,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from pilothouse.config.problems import Problem
 from pilothouse.engines import reserved
-from pilothouse.engines.base import (
-    REPLICA_KEY_VARIABLE,
-    Driver,
-    EngineGauge,
-    LaunchLine,
-    ProbeSpec,
-    Problem,
-)
+from pilothouse.engines.base import REPLICA_KEY_VARIABLE, Driver, EngineGauge, LaunchLine, ProbeSpec
 from pilothouse.engines.gguf import read_shape
 from pilothouse.engines.llamacpp_arguments import check_arguments
 from pilothouse.engines.llamacpp_host import HostOptions

@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from pilothouse.config.addresses import leads_to_metadata
 from pilothouse.gateway.heads import EngineHead
 from pilothouse.gateway.meters import ReplicaMeters
 from pilothouse.model.fleet import Endpoint
@@ -295,7 +296,13 @@ class Replica:
         except OSError as error:
             owner.on_connect_failed(error.strerror or str(error))
         else:
-            owner.on_connected(connection)
+            address = str(connection.transport.get_extra_info("peername", ("",))[0])
+            if leads_to_metadata(address):
+                # The fleet file was checked for this by name; what the name leads to is known only here.
+                connection.discard()
+                owner.on_connect_failed(f"{endpoint.host} leads to {address}, a link-local address")
+            else:
+                owner.on_connected(connection)
 
     def retire(self) -> None:
         """Take no connection back any more and close the idle ones. Exchanges in flight go on."""

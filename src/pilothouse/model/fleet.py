@@ -38,6 +38,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     base_path: str = ""
     authorization: str | None = None
 
+    def __repr__(self) -> str:
+        """Without the secret: an endpoint may end up in a log or a traceback."""
+        return f"Endpoint({self.host!r}, {self.port}, tls={self.tls}, base_path={self.base_path!r})"
+
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     """One running instance of a deployment. `alias` is what clients may see of it."""

@@ -75,10 +75,7 @@ def read(data: bytes, route: Route) -> InferenceBody | Refusal:
 
 
 def _read_stream(body: InferenceBody, route: Route) -> Refusal | None:
-    raw = body.fields.get("stream")
-    if raw is None:
-        return None
-    stream = _decode_any(raw)
+    stream = _decode_any(body.fields["stream"])
     if stream is None:
         return None
     if not isinstance(stream, bool):
@@ -129,10 +126,7 @@ def _keys_are_unique(data: bytes, fields: dict[str, msgspec.Raw]) -> bool:
     ended = not fields
     for key, raw in fields.items():
         spelled = _KEY.match(data, position)
-        if spelled is None:
-            return False
-        name = spelled[1]
-        if name != key.encode() and (b"\\" not in name or _decode_any(b'"%b"' % name) != key):
+        if spelled is None or not _spells(spelled[1], key):
             return False
         position = spelled.end()
         value = bytes(raw)
@@ -145,6 +139,11 @@ def _keys_are_unique(data: bytes, fields: dict[str, msgspec.Raw]) -> bool:
         position = after.end()
         ended = after[1] == b"}"
     return ended
+
+
+def _spells(text: bytes, key: str) -> bool:
+    """Whether `text`, between its quotes, is `key`, as it is or with escapes."""
+    return text == key.encode() or (b"\\" in text and _decode_any(b'"%b"' % text) == key)
 
 
 class Additions(msgspec.Struct, frozen=True, kw_only=True):

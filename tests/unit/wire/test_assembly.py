@@ -78,7 +78,13 @@ def test_tool_calls_grow_by_their_index_and_lose_it() -> None:
 def test_reasoning_and_logprobs_are_joined() -> None:
     def with_logprob(token: str) -> bytes:
         logprobs = {"content": [{"token": token, "logprob": -0.5}]}
-        choice = {"index": 0, "delta": {"content": token}, "logprobs": logprobs, "finish_reason": None}
+        choice = {
+            "index": 0,
+            "delta": {"content": token},
+            "logprobs": logprobs,
+            "finish_reason": None,
+            "x": token == "b",
+        }
         return event({"id": "c-1", "choices": [choice]})
 
     answer = assembled(
@@ -86,6 +92,7 @@ def test_reasoning_and_logprobs_are_joined() -> None:
     )
     choice = answer["choices"][0]
     assert choice["message"] == {"role": "assistant", "content": "ab", "reasoning_content": "so what"}
+    assert choice["x"] is True, "of what cannot be added up the last counts"
     assert [each["token"] for each in choice["logprobs"]["content"]] == ["a", "b"]
 
 

@@ -118,9 +118,7 @@ class RunningPlane:
 
     async def send(self, data: bytes) -> "Wire":
         """A raw connection on which `data` has been sent."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(data)
-        self._wires.append(Wire(reader, writer))
+        self._wires.append(await connect(self.port, data))
         return self._wires[-1]
 
     async def ask(
@@ -182,6 +180,13 @@ class Wire:
 
     def abort(self) -> None:
         self.writer.transport.abort()
+
+
+async def connect(port: int, data: bytes) -> Wire:
+    """A raw connection to the loopback address, on which `data` has been sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    return Wire(reader, writer)
 
 
 def request(

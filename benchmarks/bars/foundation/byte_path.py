@@ -24,7 +24,7 @@ import msgspec
 from benchmarks import envoy
 from benchmarks.bars.report import Bar, main, tell
 from benchmarks.fleets import free_port, wait_for
-from pilothouse.cli.fleet_supervisor import MALLOC
+from pilothouse.cli.worker_processes import MALLOC
 from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.fleet import (
     DeploymentView,

@@ -24,6 +24,14 @@ class ChildRecord(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
 
 
+class WorkersRestart(msgspec.Struct, frozen=True, kw_only=True):
+    """How the last restart of the workers went. `number` counts them; `problem` is empty when all went well."""
+
+    number: int = 0
+    running: bool = False
+    problem: str = ""
+
+
 class SupervisorRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A running (or killed) supervisor, with the addresses as bound and the children as they are."""
 
@@ -35,6 +43,7 @@ class SupervisorRecord(msgspec.Struct, frozen=True, kw_only=True):
     fleet_file: str | None
     drain_timeout_s: float
     children: tuple[ChildRecord, ...] = ()
+    restart: WorkersRestart = WorkersRestart()
 
 
 def is_alive(process: ProcessIdentity | None) -> bool:

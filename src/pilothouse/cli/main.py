@@ -20,6 +20,7 @@ from pilothouse.cli.explain import explain
 from pilothouse.cli.fake_engine import fake_engine
 from pilothouse.cli.logs import logs
 from pilothouse.cli.output import CommandError, print_error
+from pilothouse.cli.restart import restart
 from pilothouse.cli.status import status
 from pilothouse.cli.up import up
 from pilothouse.cli.version import version
@@ -55,7 +56,7 @@ def build_app() -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    for command in (up, down, status, logs, chat, bench, explain, version):
+    for command in (up, down, restart, status, logs, chat, bench, explain, version):
         app.command(command)
     app.command(_config_app(app))
     app.command(fake_engine, help_flags=[], version_flags=[])

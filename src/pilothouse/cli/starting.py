@@ -13,12 +13,12 @@ import msgspec
 
 from pilothouse.cli.fleet_loading import load_checked, overrides_of
 from pilothouse.cli.fleet_record import base_url, read_record, take_lock
-from pilothouse.cli.fleet_supervisor import SupervisorBoot
 from pilothouse.cli.leftovers import end_children, living_children, wait_gone
 from pilothouse.cli.listeners import bound_address, listen
 from pilothouse.cli.output import say
 from pilothouse.cli.weights_progress import fetch_weights
 from pilothouse.cli.welcome import welcome
+from pilothouse.cli.worker_processes import SupervisorBoot
 from pilothouse.config.paths import FleetPaths, fleet_paths
 from pilothouse.engines import registry
 from pilothouse.model.ids import ModelName

@@ -8,13 +8,15 @@ import msgspec
 from pilothouse.model.spec import DeploymentSpec, FleetSpec
 
 _NEXT_START = " (takes effect when the fleet is started again)"
+_RESTART = " (takes effect with `pilothouse restart`)"
 
 
 def changes(old: FleetSpec, new: FleetSpec) -> tuple[str, ...]:
     """One line for each change; empty when there is none.
 
-    `+` and `-` are deployments that come and go, `~` is what differs in one that stays, or in a setting. What only a
-    new start of the fleet can change, the lines say: its name, the listeners, the workers and their limits.
+    `+` and `-` are deployments that come and go, `~` is what differs in one that stays, or in a setting. What a reload
+    alone does not change, the lines say: workers and their limits need a restart of the workers, the fleet's name and
+    the listeners a new start of the fleet.
     """
     return (*_deployment_changes(old, new), *_setting_changes(old, new))
 
@@ -35,7 +37,8 @@ def _deployment_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
 
 
 def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
-    yield from (f"~ {line}{_NEXT_START}" for line in _differences(_flat_settings(old), _flat_settings(new)))
+    for line in _differences(_flat_settings(old), _flat_settings(new)):
+        yield f"~ {line}{_RESTART if line.startswith(('gateway.workers', 'gateway.limits')) else _NEXT_START}"
 
 
 def _deployments(spec: FleetSpec) -> dict[str, DeploymentSpec]:

@@ -108,7 +108,7 @@ class DataPlane:
         self, candidates: tuple[Candidate, ...], request: RequestId, failed: tuple[ReplicaId, ...]
     ) -> int | None:
         """The index of the candidate for a request that has already failed on `failed`."""
-        loads = [candidate.replica.in_flight_tokens for candidate in candidates]
+        loads = [each.replica.in_flight_tokens + each.replica.elsewhere_tokens for each in candidates]
         if not failed and not self._suspected:
             return routing.least_loaded(loads, request, self._draws)
         self._forgive()

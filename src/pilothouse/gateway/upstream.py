@@ -180,6 +180,7 @@ class Replica:
         "_wheel",
         "alias",
         "connect_timeout_s",
+        "elsewhere_tokens",
         "endpoint",
         "heads",
         "id",
@@ -208,6 +209,7 @@ class Replica:
         self.meters = meters
         self.in_flight_requests = 0
         self.in_flight_tokens = 0
+        self.elsewhere_tokens = 0  # in flight from the other workers of this host, as last heard
         self.suspected_until = MonotonicNs(0)
         self.retired = False
         self.connect_timeout_s = connect_timeout_s

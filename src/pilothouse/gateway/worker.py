@@ -18,6 +18,7 @@ import uvloop
 
 from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.controller_link import ControllerLink
+from pilothouse.gateway.host_load import SHARE_EVERY_S, HostLoad
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
 from pilothouse.model.boot import WorkerBoot
@@ -33,6 +34,10 @@ LISTEN_BACKLOG = 2048
 
 _POLL_DRAINED_S = 0.02
 _LAST_WRITES_S = 0.5
+_IDLE_GRACE_S = 1.0
+"""A client may be writing its next request to an idle connection at this very moment, and would lose it. In this time
+it gets an answer, and with it the word that the connection ends."""
+
 _PARENT_GONE = "the supervisor is gone"
 
 log = logging.getLogger("pilothouse.gateway")
@@ -56,6 +61,7 @@ class Worker:
             loop=loop,
             seed=boot.index,
         )
+        self._host_load = HostLoad(Path(boot.board_dir), boot.index)
         self._link = ControllerLink(boot.control_socket, boot.index, self._apply)
         self._plane.report_suspicion = self._link.report
         self._servers: list[asyncio.Server] = []
@@ -69,6 +75,7 @@ class Worker:
             self._loop.add_signal_handler(number, self._stop.set)
         self._hold_lifeline()
         self._turn_wheel()
+        self._share_load_often()
         link = self._loop.create_task(self._link.run())
         for fd in self._boot.listen_fds:
             listener = socket.socket(fileno=fd)
@@ -103,9 +110,22 @@ class Worker:
 
     def _turn_wheel(self) -> None:
         self._wheel.turn(_now())
+        self._host_load.look_around()
+        if self._host_load.alone:
+            self._share_load()
+        self._loop.call_later(TICK / SECOND, self._turn_wheel)
+
+    def _share_load_often(self) -> None:
+        if not self._host_load.alone:
+            self._share_load()
+        self._loop.call_later(SHARE_EVERY_S, self._share_load_often)
+
+    def _share_load(self) -> None:
+        """Show the other workers what is in flight from here, and see what is from there."""
+        elsewhere = self._host_load.elsewhere()
         for replica in self._plane.table.replicas.values():
             replica.show_load()
-        self._loop.call_later(TICK / SECOND, self._turn_wheel)
+            replica.elsewhere_tokens = round(elsewhere.get(replica.id, 0.0))
 
     async def _drain(self) -> None:
         """Take nothing new, let what runs finish, end what does not, and leave."""
@@ -113,12 +133,14 @@ class Worker:
         plane.draining = True
         for server in self._servers:
             server.close()
-        for connection in list(plane.connections):
-            if connection.exchange is None and not connection.parser.in_message:
-                connection.close()
         log.info("worker drains", extra={"exchanges": _running(plane), "connections": len(plane.connections)})
+        idle_until = time.monotonic() + min(_IDLE_GRACE_S, self._boot.limits.drain_timeout_s)
         deadline = time.monotonic() + self._boot.limits.drain_timeout_s
-        while _running(plane) and time.monotonic() < deadline:  # noqa: ASYNC110 - streams end on their own
+        while plane.connections and time.monotonic() < deadline:
+            if time.monotonic() >= idle_until:
+                for connection in list(plane.connections):
+                    if connection.exchange is None and not connection.parser.in_message:
+                        connection.close()
             await asyncio.sleep(_POLL_DRAINED_S)
         refusal = Refusal(code="shutting_down", message="The gateway is shutting down; the answer was cut short.")
         for connection in list(plane.connections):

@@ -67,11 +67,11 @@ def test_settings_that_need_a_new_start_say_so(load_text: Load) -> None:
         "fleet: other\n" + deployment() + "gateway: {listen: '127.0.0.1:1', workers: 2, limits: {max_head_bytes: 9}}\n"
         "controller: {listen: '127.0.0.1:2'}\n"
     ).spec
-    later = " (takes effect when the fleet is started again)"
+    later, restart = " (takes effect when the fleet is started again)", " (takes effect with `pilothouse restart`)"
     assert changes(old, new) == (
         f"~ fleet default -> other{later}",
         f"~ gateway.listen 127.0.0.1:8080 -> 127.0.0.1:1{later}",
-        f"~ gateway.workers 1 -> 2{later}",
-        f"~ gateway.limits.max_head_bytes 32768 -> 9{later}",
+        f"~ gateway.workers 1 -> 2{restart}",
+        f"~ gateway.limits.max_head_bytes 32768 -> 9{restart}",
         f"~ controller.listen 127.0.0.1:8081 -> 127.0.0.1:2{later}",
     )

@@ -3,14 +3,18 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from data_plane import ENGINE_KEY, MODEL, RunningPlane, chat, data_plane, request, settled, snapshot
-from pilothouse.model.spec import GatewayLimits
+from pilothouse.model.requests import Route
+from pilothouse.model.spec import GatewayLimits, Timeouts
+from pilothouse.policy.silence import SILENCES
 from pilothouse.telemetry import catalogue
 from pilothouse.testing.fake_engine import EngineOptions, FakeEngine, Script
 from pilothouse.testing.processes import free_port
@@ -298,11 +302,80 @@ async def test_a_replica_that_refuses_is_passed_over(tmp_path: Path) -> None:
         fleet = snapshot([free_port(), engine.port])
         plane = await stack.enter_async_context(data_plane(fleet, tmp_path))
         told: list[str] = []
-        plane.plane.report_suspicion = lambda replica, reason: told.append(replica)
+        plane.plane.report_suspicion = lambda replica, reason, silent: told.append(replica)
         answers = [(await plane.ask(CHAT, chat(max_tokens=2))).status for _ in range(20)]
         assert answers == [200] * 20
         assert told == ["fake-0"], "told once, then passed over while it is suspected"
         assert plane.count(catalogue.UPSTREAM_RETRIES, reason="connect_failed") == 1
+
+
+@pytest.mark.asyncio
+async def test_a_replica_that_hangs_is_found_and_taken_out(tmp_path: Path) -> None:
+    async with FakeEngine(options()) as hung, FakeEngine(options()) as well, contextlib.AsyncExitStack() as stack:
+        hung.script(Script(stall_after=0), times=100)
+        plane = await stack.enter_async_context(data_plane(snapshot([hung.port, well.port]), tmp_path))
+        told: list[tuple[str, bool]] = []
+        plane.plane.report_suspicion = lambda replica, reason, silent: told.append((replica, silent))
+        while ("fake-0", True) not in told:
+            plane.turn(2)  # past the second for which it is passed over after one time-out
+            seen = len(hung.requests)
+            asked = asyncio.get_running_loop().create_task(plane.ask(CHAT, chat(max_tokens=1)))
+            await asyncio.wait([asked], timeout=0.05)
+            if len(hung.requests) > seen:
+                plane.turn(700)
+                assert (await asked).code == "replica_timeout"
+            else:
+                assert (await asked).status == 200
+        assert len(hung.requests) == SILENCES
+        answers = [(await plane.ask(CHAT, chat(max_tokens=1))).status for _ in range(20)]
+        assert (answers, len(hung.requests)) == ([200] * 20, SILENCES)
+
+
+@pytest.mark.asyncio
+async def test_an_answer_between_two_time_outs_means_that_it_does_not_hang(tmp_path: Path) -> None:
+    async with one_engine(tmp_path) as (engine, plane):
+        told: list[bool] = []
+        plane.plane.report_suspicion = lambda replica, reason, silent: told.append(silent)
+        for _ in range(SILENCES + 2):
+            engine.script(Script(stall_after=0))
+            asked = asyncio.get_running_loop().create_task(plane.ask(CHAT, chat(max_tokens=1)))
+            await until(lambda: plane.in_flight()[0] == 1 and len(engine.requests) % 2 == 1)
+            plane.turn(700)
+            assert (await asked).code == "replica_timeout"
+            assert (await plane.ask(CHAT, chat(max_tokens=1))).status == 200
+        assert not any(told)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("rule", "script", "stream", "after_s", "message"),
+    [
+        (Timeouts(first_byte_s=5), Script(stall_after=0), False, 6, "did not begin to answer"),
+        (Timeouts(idle_s=5), Script(stall_after=2), True, 6, "stopped answering"),
+        (Timeouts(total_s=5), Script(stall_after=2), True, 6, "longer than 5 s"),
+        (Timeouts(total_s=5), Script(stall_after=0), False, 6, "longer than 5 s"),
+    ],
+)
+async def test_a_route_has_time_outs_of_its_own(
+    rule: Timeouts, script: Script, stream: bool, after_s: float, message: str, tmp_path: Path
+) -> None:
+    async with one_engine(tmp_path) as (engine, plane):
+        fleet = snapshot([engine.port], version=2)
+        model = msgspec.structs.replace(fleet.models[0], timeouts={Route.CHAT_COMPLETIONS: rule})
+        plane.plane.apply(msgspec.structs.replace(fleet, models=(model,)))
+        engine.script(script)
+        started = time.monotonic_ns()
+        wire = await plane.send(request(CHAT, chat(stream=stream, max_tokens=9)))
+        await until(lambda: engine.state().running == 1)
+        if stream:
+            await wire.head()
+            await wire.chunk()
+        while (connection := next(iter(plane.plane.connections))).exchange is not None:
+            connection.exchange._read_at = min(connection.exchange._read_at, started - round(after_s * 1e9))
+            plane.turn(after_s)
+        text = (await wire.reader.read(65536)).decode()
+        assert message in text
+        assert plane.ended("replica_timeout") == 1
 
 
 @pytest.mark.asyncio

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from pilothouse.model.spec import DeploymentSpec, FleetSpec
+from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
 _RESTART = " (takes effect with `pilothouse restart`)"
@@ -38,7 +38,9 @@ def _deployment_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
 
 def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
     for line in _differences(_flat_settings(old), _flat_settings(new)):
-        yield f"~ {line}{_RESTART if line.startswith(('gateway.workers', 'gateway.limits')) else _NEXT_START}"
+        needs_restart = line.startswith(("gateway.workers", "gateway.limits"))
+        yield f"~ {line}{_RESTART if needs_restart else _NEXT_START}"
+    yield from (f"~ {line}" for line in _differences(_flat_timeouts(old), _flat_timeouts(new)))
 
 
 def _deployments(spec: FleetSpec) -> dict[str, DeploymentSpec]:
@@ -90,6 +92,16 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
     }
+
+
+def _flat_timeouts(spec: FleetSpec) -> dict[str, Any]:
+    rules = {f"gateway.timeouts.{route}": rule for route, rule in spec.gateway.timeouts.items()}
+    rules |= {f"models.{model.name}.timeouts": model.timeouts for model in spec.models}
+    return {f"{path}.{name}": value for path, rule in rules.items() for name, value in _set(rule).items()}
+
+
+def _set(rule: Timeouts) -> dict[str, float]:
+    return {name: value for name, value in msgspec.structs.asdict(rule).items() if value is not None}
 
 
 def _shown(value: Any) -> str:

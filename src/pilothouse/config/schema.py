@@ -6,7 +6,7 @@ form (`Origins.written` brings it back). What one value alone cannot tell is in 
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -90,6 +90,8 @@ ListenText = Annotated[str, _rule(parse_listen), WithJsonSchema(_LISTEN_SCHEMA)]
 SourceText = Annotated[str, _rule(parse_source), WithJsonSchema(_SOURCE_SCHEMA)]
 UrlText = Annotated[str, _rule(check_upstream_url), WithJsonSchema(_URL_SCHEMA)]
 SecretText = Annotated[str, _rule(check_reference), WithJsonSchema({"type": "string", "pattern": PATTERN})]
+
+RouteText = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"]
 
 Bytes = Annotated[int, Field(gt=0, le=_TEBIBYTE)]
 Seconds = Annotated[float, Field(gt=0, le=_WEEK_S, allow_inf_nan=False)]
@@ -213,6 +215,19 @@ class DeploymentSection(Section):
     replicas: int = Field(default=1, ge=0, le=1024, description="How many instances to run.")
 
 
+class TimeoutsSection(Section):
+    """Time-outs that differ from `gateway.limits`. A model's go before a route's."""
+
+    connect_s: Seconds | None = Field(default=None, description="Seconds to connect to a replica.")
+    first_byte_s: Seconds | None = Field(
+        default=None, description="Seconds from sending a request to the answer's first byte."
+    )
+    idle_s: Seconds | None = Field(default=None, description="Seconds between two reads of an answer.")
+    total_s: Seconds | None = Field(
+        default=None, description="Seconds from a request's last byte to its answer's; left out: as long as it takes."
+    )
+
+
 class ModelSection(_WithShortForm):
     """A model: its weights' source or a server's URL, or a mapping with its deployments."""
 
@@ -222,6 +237,7 @@ class ModelSection(_WithShortForm):
     }
 
     deployments: list[DeploymentSection] = Field(min_length=1, description="The ways to serve it, one at least.")
+    timeouts: TimeoutsSection = Field(default=TimeoutsSection(), description="Time-outs of this model.")
 
     @classmethod
     def widen(cls, text: str) -> dict[str, Any]:
@@ -276,6 +292,9 @@ class GatewaySection(Section):
     )
     workers: int = Field(default=1, ge=1, le=256, description="Processes that share the work.")
     limits: LimitsSection = Field(default=LimitsSection(), description="Bounds on one client connection.")
+    timeouts: dict[RouteText, TimeoutsSection] = Field(
+        default={}, description="Time-outs by route.", examples=[{"/v1/embeddings": {"total_s": 20}}]
+    )
 
 
 class ControllerSection(Section):

@@ -10,6 +10,7 @@ from pilothouse.config.schema import DeploymentSection, FleetFile, UpstreamSecti
 from pilothouse.config.secret_references import SecretMissingError, resolve_secret
 from pilothouse.config.sources import absolute_source
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+from pilothouse.model.requests import Route
 from pilothouse.model.spec import (
     ControllerSpec,
     DeploymentSpec,
@@ -18,6 +19,7 @@ from pilothouse.model.spec import (
     GatewayLimits,
     GatewaySpec,
     ModelSpec,
+    Timeouts,
     UpstreamSpec,
     WeightsSpec,
 )
@@ -33,6 +35,7 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
                 builder.deployment(ModelName(name), each, ("models", name, "deployments", index))
                 for index, each in enumerate(section.deployments)
             ),
+            timeouts=Timeouts(**section.timeouts.model_dump()),
         )
         for name, section in file.models.items()
     )
@@ -43,6 +46,7 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
             listen=parse_listen(file.gateway.listen),
             workers=file.gateway.workers,
             limits=GatewayLimits(**file.gateway.limits.model_dump()),
+            timeouts={Route(path): Timeouts(**each.model_dump()) for path, each in file.gateway.timeouts.items()},
         ),
         controller=ControllerSpec(listen=parse_listen(file.controller.listen)),
     )

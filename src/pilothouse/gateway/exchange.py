@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 
 from pilothouse.gateway import answers
 from pilothouse.gateway.heads import client_head, trace_lines
-from pilothouse.gateway.meters import ModelMeters
-from pilothouse.gateway.routing_table import Candidate
+from pilothouse.gateway.routing_table import Candidate, ModelEntry
 from pilothouse.model.errors import Refusal
 from pilothouse.model.ids import ReplicaId, RequestId
 from pilothouse.model.requests import Route, Usage
@@ -81,6 +80,7 @@ class Exchange:
         "_client",
         "_collected",
         "_connection",
+        "_delays",
         "_failed",
         "_first_content_at",
         "_meters",
@@ -105,7 +105,7 @@ class Exchange:
         body: InferenceBody,
         route: Route,
         candidates: tuple[Candidate, ...],
-        meters: ModelMeters,
+        entry: ModelEntry,
         weight: int,
     ) -> None:
         self.id: RequestId = client.plane.new_request_id()
@@ -114,7 +114,8 @@ class Exchange:
         self._body = body
         self._route = route
         self._candidates = candidates
-        self._meters = meters
+        self._meters = entry.meters
+        self._delays = entry.delays[route]
         self._weight = weight  # tokens that the request counts for while it is in flight
         self._phase = _CONNECTING
         self._started_at = client.received_at
@@ -153,7 +154,7 @@ class Exchange:
             self._send(connection, candidate)
         else:
             self._phase = _CONNECTING
-            self._pending = replica.connect(self)
+            self._pending = replica.connect(self, self._delays.connect_s)
 
     def on_connected(self, connection: "UpstreamConnection") -> None:
         """The connection that was asked for is there."""
@@ -177,14 +178,20 @@ class Exchange:
         self._connection = connection
         self._phase = _WAITING
         connection.owner = self
-        plane = client.plane
-        plane.wheel.arm(client, plane.delays.first_byte)
+        self._arm(self._delays.first_byte)
         # One write for the usual small body; a copy of a large one would cost more than a second write.
         if len(data) < _COPIED_BYTES:
             connection.transport.write(head + data)
         else:
             connection.transport.writelines((head, data))
         self._sent_at = time.monotonic_ns()
+
+    def _arm(self, delay: DurationNs) -> None:
+        """Wait no longer than `delay` for the next step, nor past the end of the whole."""
+        wheel, total = self._client.plane.wheel, self._delays.total
+        if total:
+            delay = DurationNs(max(0, min(delay, self._read_at + total - wheel.now)))
+        wheel.arm(self._client, delay)
 
     def on_connect_failed(self, reason: str) -> None:
         """The connection could not be had: another replica may do."""
@@ -247,8 +254,7 @@ class Exchange:
         if parser.complete:
             self._complete()
         else:
-            plane = self._client.plane
-            plane.wheel.arm(self._client, plane.delays.stream_idle)
+            self._arm(self._delays.idle)
 
     def _begin(self, connection: "UpstreamConnection") -> None:
         """The response's head is whole: what will be done with its body?"""
@@ -368,8 +374,14 @@ class Exchange:
         if not self._client.writable:
             self._client.abort()  # `client_gone` follows
             return
-        waiting = self._phase in (Phase.CONNECTING, Phase.WAITING)
-        message = "The replica did not begin to answer in time." if waiting else "The replica stopped answering."
+        total = self._delays.total
+        if total and time.monotonic_ns() - self._read_at >= total:
+            message = f"The answer took longer than {total / _SECOND:g} s."
+        else:
+            waiting = self._phase in (Phase.CONNECTING, Phase.WAITING)
+            message = "The replica did not begin to answer in time." if waiting else "The replica stopped answering."
+            if self._replica is not None:
+                self._client.plane.silent(self._replica)
         self._fail(Refusal(code="replica_timeout", message=message))
 
     def fail(self, refusal: Refusal) -> None:
@@ -425,15 +437,13 @@ class Exchange:
         """The client does not keep up: read no more from the engine, which then stops too."""
         if self._connection is not None and self._phase in (Phase.STREAMING, Phase.PASSING):
             self._connection.pause()
-            plane = self._client.plane
-            plane.wheel.arm(self._client, plane.delays.stream_idle)
+            self._arm(self._delays.idle)
 
     def client_resumed(self) -> None:
         """The client has caught up."""
         if self._connection is not None and self._phase in (Phase.STREAMING, Phase.PASSING):
             self._connection.resume()
-            plane = self._client.plane
-            plane.wheel.arm(self._client, plane.delays.stream_idle)
+            self._arm(self._delays.idle)
 
     # The end.
 

@@ -14,7 +14,7 @@ from pilothouse.model.fleet import FleetSnapshot, ModelView, ReplicaView
 from pilothouse.model.ids import FleetName, ReplicaId, RequestId
 from pilothouse.model.spec import GatewayLimits
 from pilothouse.model.units import SECOND, DurationNs, MonotonicNs, seconds
-from pilothouse.policy import routing
+from pilothouse.policy import routing, silence
 from pilothouse.policy.draw import Draws
 from pilothouse.policy.retry import RetryBudget
 from pilothouse.runtime.timer_wheel import TimerWheel
@@ -29,16 +29,14 @@ log = logging.getLogger("pilothouse.gateway")
 
 
 class Delays:
-    """The time-outs of the limits as durations, converted once."""
+    """How long a client may take, converted once."""
 
-    __slots__ = ("body", "first_byte", "head", "idle", "stream_idle")
+    __slots__ = ("body", "head", "idle")
 
     def __init__(self, limits: GatewayLimits) -> None:
         self.head = seconds(limits.head_timeout_s)
         self.body = seconds(limits.body_timeout_s)
         self.idle = seconds(limits.idle_timeout_s)
-        self.first_byte = seconds(limits.first_byte_timeout_s)
-        self.stream_idle = seconds(limits.stream_idle_timeout_s)
 
 
 class DataPlane:
@@ -62,10 +60,10 @@ class DataPlane:
         self.wheel = wheel
         self.loop = loop
         self.retry_budget = RetryBudget()
-        self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {}, meters)
+        self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {}, meters, limits)
         self.connections: set[ClientConnection] = set()
         self.draining = False
-        self.report_suspicion: Callable[[ReplicaId, str], None] = lambda replica, reason: None
+        self.report_suspicion: Callable[[ReplicaId, str, bool], None] = lambda replica, reason, silent: None
         self._draws = Draws(seed)
         self._suspected: set[ReplicaId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,7 +84,7 @@ class DataPlane:
 
     def apply(self, snapshot: FleetSnapshot) -> None:
         """Serve by `snapshot` from now on."""
-        self.table, retired = routing_table.build(snapshot, self.table, self._make_replica, self.meters)
+        self.table, retired = routing_table.build(snapshot, self.table, self._make_replica, self.meters, self.limits)
         for replica in retired:
             replica.retire()
         self._suspected &= self.table.replicas.keys()
@@ -101,7 +99,6 @@ class DataPlane:
             wheel=self.wheel,
             loop=self.loop,
             spawn=self.spawn,
-            connect_timeout_s=self.limits.connect_timeout_s,
         )
 
     def choose(
@@ -123,8 +120,19 @@ class DataPlane:
         replica.suspected_until = MonotonicNs(self.wheel.now + SUSPICION)
         if replica.id not in self._suspected:
             self._suspected.add(replica.id)
-            self.report_suspicion(replica.id, reason)
+            self.report_suspicion(replica.id, reason, False)
             log.warning("replica suspected", extra={"replica": replica.id, "reason": reason})
+
+    def silent(self, replica: Replica) -> None:
+        """`replica` let a request time out: pass it over for a while, and for longer once it seems to hang."""
+        replica.silences += 1
+        self.suspect(replica, "silent until the time-out")
+        ejected_for = silence.ejection(replica.silences)
+        if ejected_for:
+            replica.suspected_until = MonotonicNs(self.wheel.now + ejected_for)
+            reason = f"silent {replica.silences} times in a row"
+            self.report_suspicion(replica.id, reason, True)
+            log.error("replica hangs", extra={"replica": replica.id, "reason": reason})
 
     def _forgive(self) -> None:
         now, replicas = self.wheel.now, self.table.replicas

@@ -155,7 +155,7 @@ def _serve_inference(client: "ClientConnection", request: Request, route: Route)
     if not candidates:
         answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
         return
-    exchange = Exchange(client, request, body, route, candidates, entry.meters, _weight(body))
+    exchange = Exchange(client, request, body, route, candidates, entry, _weight(body))
     client.exchange = exchange
     exchange.start()
 

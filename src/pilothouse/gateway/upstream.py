@@ -87,6 +87,7 @@ class UpstreamConnection(asyncio.Protocol):
         parser = self.parser
         self.owner = None
         self.served += 1
+        self.replica.silences = 0
         if not parser.keep_alive or parser.surplus or self.transport.is_closing():
             self.abort()
             return
@@ -179,7 +180,6 @@ class Replica:
         "_ssl",
         "_wheel",
         "alias",
-        "connect_timeout_s",
         "elsewhere_tokens",
         "endpoint",
         "heads",
@@ -188,6 +188,7 @@ class Replica:
         "in_flight_tokens",
         "meters",
         "retired",
+        "silences",
         "suspected_until",
     )
 
@@ -201,7 +202,6 @@ class Replica:
         wheel: TimerWheel,
         loop: asyncio.AbstractEventLoop,
         spawn: Callable[["Coroutine[None, None, None]"], "asyncio.Task[None]"],
-        connect_timeout_s: float,
     ) -> None:
         self.id = id_
         self.alias = alias
@@ -210,9 +210,9 @@ class Replica:
         self.in_flight_requests = 0
         self.in_flight_tokens = 0
         self.elsewhere_tokens = 0  # in flight from the other workers of this host, as last heard
+        self.silences = 0  # requests in a row that it let time out
         self.suspected_until = MonotonicNs(0)
         self.retired = False
-        self.connect_timeout_s = connect_timeout_s
         self._wheel = wheel
         self._loop = loop
         self._spawn = spawn
@@ -273,15 +273,15 @@ class Replica:
         if connection.owner is None and connection in self._idle:
             self._idle.remove(connection)
 
-    def connect(self, owner: UpstreamOwner) -> PendingConnection:
+    def connect(self, owner: UpstreamOwner, timeout_s: float) -> PendingConnection:
         """Make a connection for `owner`."""
-        return PendingConnection(self._spawn(self._connect(owner)))
+        return PendingConnection(self._spawn(self._connect(owner, timeout_s)))
 
-    async def _connect(self, owner: UpstreamOwner) -> None:
+    async def _connect(self, owner: UpstreamOwner, timeout_s: float) -> None:
         connection = UpstreamConnection(self)
         endpoint = self.endpoint
         try:
-            async with asyncio.timeout(self.connect_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await self._loop.create_connection(
                     lambda: connection,
                     endpoint.host,
@@ -294,7 +294,7 @@ class Replica:
             raise
         except TimeoutError:
             connection.discard()
-            owner.on_connect_failed(f"no connection within {self.connect_timeout_s:g} s")
+            owner.on_connect_failed(f"no connection within {timeout_s:g} s")
         except OSError as error:
             owner.on_connect_failed(error.strerror or str(error))
         else:

@@ -9,6 +9,7 @@ import msgspec
 
 from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
 from pilothouse.model.requests import Route
+from pilothouse.model.spec import Timeouts
 
 
 class ReplicaState(enum.StrEnum):
@@ -75,11 +76,15 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
-    """A public model name and the deployments that can serve it. `created` is in seconds since the epoch."""
+    """A public model name and the deployments that can serve it. `created` is in seconds since the epoch.
+
+    `timeouts` are its rules by route, where there are any; what they leave open is the gateway's limits.
+    """
 
     name: ModelName
     created: int
     deployments: tuple[DeploymentView, ...]
+    timeouts: dict[Route, Timeouts] = {}
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):

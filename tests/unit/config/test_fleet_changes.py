@@ -53,6 +53,15 @@ def test_a_deployment_may_move_to_another_model(load_text: Load) -> None:
     assert changes(old, new) == ("~ d: model a -> b",)
 
 
+def test_time_outs_of_routes_and_models_are_named(load_text: Load) -> None:
+    old = load_text(deployment() + "gateway: {timeouts: {/v1/embeddings: {total_s: 5}}}\n").spec
+    new = load_text(deployment().replace("{a: {", "{a: {timeouts: {idle_s: 7}, ")).spec
+    assert changes(old, new) == (
+        "~ gateway.timeouts./v1/embeddings.total_s 5.0 -> (not set)",
+        "~ models.a.timeouts.idle_s (not set) -> 7.0",
+    )
+
+
 def test_secrets_are_said_to_differ_and_never_shown(load_text: Load) -> None:
     text = deployment(engine="openai", upstream="{url: 'https://h/', api_key: '${env:KEY}'}")
     old, new = load_text(text, env={"KEY": "hunter1"}).spec, load_text(text, env={"KEY": "hunter2"}).spec

@@ -5,25 +5,23 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from data_plane import ENGINE_KEY, MODEL, PEPPER, Wire, chat, connect, request, snapshot
-from pilothouse.model.boot import WorkerBoot
+from data_plane import ENGINE_KEY, MODEL, chat, request, snapshot
 from pilothouse.model.control import ReplicaSuspected, SnapshotPublished, WorkerJoined
 from pilothouse.model.fleet import FleetSnapshot
-from pilothouse.model.ids import FleetName
 from pilothouse.model.spec import GatewayLimits
 from pilothouse.telemetry import catalogue
 from pilothouse.telemetry.board import read_boards
 from pilothouse.testing.fake_engine import EngineOptions, FakeEngine, Script
-from pilothouse.testing.processes import TestProcess, free_port, running_process, wait_until
+from pilothouse.testing.processes import free_port, running_process, wait_until
 from pilothouse.wire.control_channel import Decoder, encode
+from worker_home import WorkerHome
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(40)]
 
@@ -31,63 +29,9 @@ CHAT = "/v1/chat/completions"
 ENDLESS = Script(stall_after=3)
 
 
-class Home:
-    """The files and sockets of one worker, and the supervisor's end of its lifeline."""
-
-    def __init__(self, directory: Path, *, limits: GatewayLimits | None = None) -> None:
-        self.directory = directory
-        self.snapshot = directory / "snapshot.json"
-        self.pepper = directory / "pepper"
-        self.boards = directory / "board"
-        self.boards.mkdir()
-        self.pepper.write_bytes(PEPPER)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self.listener.getsockname()[1]
-        self.lifeline_read, self.lifeline = os.pipe()
-        self.wires: list[Wire] = []
-        self.boot = WorkerBoot(
-            fleet=FleetName("tests"),
-            index=3,
-            listen_fds=(self.listener.fileno(),),
-            lifeline_fd=self.lifeline_read,
-            snapshot_path=str(self.snapshot),
-            control_socket=str(directory / "control.sock"),
-            board_dir=str(self.boards),
-            pepper_path=str(self.pepper),
-            limits=limits or GatewayLimits(),
-        )
-
-    @contextlib.asynccontextmanager
-    async def worker(self) -> AsyncIterator[TestProcess]:
-        boot = self.directory / "boot.json"
-        boot.write_bytes(msgspec.json.encode(self.boot))
-        argv = [sys.executable, "-P", "-m", "pilothouse.gateway.worker", str(boot)]
-        async with running_process(argv, pass_fds=(*self.boot.listen_fds, self.lifeline_read)) as process:
-            try:
-                yield process
-            finally:
-                for wire in self.wires:
-                    wire.abort()
-
-    async def send(self, data: bytes) -> Wire:
-        self.wires.append(await connect(self.port, data))
-        return self.wires[-1]
-
-    async def ready(self) -> tuple[int, str]:
-        wire = await self.send(b"GET /readyz?verbose HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
-        answer = await wire.answer()
-        return answer.status, answer.body.decode()
-
-    def close(self) -> None:
-        self.listener.close()
-        for fd in (self.lifeline, self.lifeline_read):
-            with contextlib.suppress(OSError):
-                os.close(fd)
-
-
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    found = Home(tmp_path)
+def home(tmp_path: Path) -> Iterator[WorkerHome]:
+    found = WorkerHome(tmp_path)
     yield found
     found.close()
 
@@ -100,7 +44,7 @@ def fleet_of(*ports: int, version: int = 1) -> bytes:
     return msgspec.json.encode(snapshot(ports, version))
 
 
-async def test_it_serves_from_the_snapshot_on_disk_without_a_controller(home: Home) -> None:
+async def test_it_serves_from_the_snapshot_on_disk_without_a_controller(home: WorkerHome) -> None:
     async with engine() as upstream:
         home.snapshot.write_bytes(fleet_of(upstream.port))
         async with home.worker() as worker:
@@ -110,7 +54,9 @@ async def test_it_serves_from_the_snapshot_on_disk_without_a_controller(home: Ho
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_told_to_stop_it_finishes_its_streams_and_takes_nothing_new(home: Home, number: signal.Signals) -> None:
+async def test_told_to_stop_it_finishes_its_streams_and_takes_nothing_new(
+    home: WorkerHome, number: signal.Signals
+) -> None:
     async with engine() as upstream:
         home.snapshot.write_bytes(fleet_of(upstream.port))
         async with home.worker() as worker:
@@ -130,7 +76,7 @@ async def test_told_to_stop_it_finishes_its_streams_and_takes_nothing_new(home: 
             assert await worker.wait() == 0
 
 
-async def test_a_stream_that_outlives_the_drain_ends_with_an_error(home: Home) -> None:
+async def test_a_stream_that_outlives_the_drain_ends_with_an_error(home: WorkerHome) -> None:
     home.boot = msgspec.structs.replace(home.boot, limits=GatewayLimits(drain_timeout_s=0.3))
     async with engine() as upstream:
         home.snapshot.write_bytes(fleet_of(upstream.port))
@@ -151,7 +97,7 @@ async def test_a_stream_that_outlives_the_drain_ends_with_an_error(home: Home) -
     assert in_flight == 0
 
 
-async def test_when_its_supervisor_is_gone_it_leaves(home: Home) -> None:
+async def test_when_its_supervisor_is_gone_it_leaves(home: WorkerHome) -> None:
     async with home.worker() as worker:
         await worker.wait_for_line("worker serves")
         os.close(home.lifeline)
@@ -160,7 +106,7 @@ async def test_when_its_supervisor_is_gone_it_leaves(home: Home) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"fleet":"tests"}', b"\xff\xfe", b'{"fleet":7,"version":"x"}'])
-async def test_a_damaged_snapshot_is_told_of_and_not_fatal(home: Home, content: bytes) -> None:
+async def test_a_damaged_snapshot_is_told_of_and_not_fatal(home: WorkerHome, content: bytes) -> None:
     home.snapshot.write_bytes(content)
     async with home.worker() as worker:
         await worker.wait_for_line("snapshot unreadable")
@@ -169,7 +115,7 @@ async def test_a_damaged_snapshot_is_told_of_and_not_fatal(home: Home, content: 
         assert (status, "[-]snapshot failed" in text) == (503, True)
 
 
-async def test_without_its_pepper_it_does_not_start(home: Home) -> None:
+async def test_without_its_pepper_it_does_not_start(home: WorkerHome) -> None:
     home.pepper.unlink()
     async with home.worker() as worker:
         assert await worker.wait() == 1
@@ -200,7 +146,7 @@ class Controller:
         writer.close()
 
 
-async def test_a_controllers_snapshot_replaces_the_one_on_disk_and_suspicions_reach_it(home: Home) -> None:
+async def test_a_controllers_snapshot_replaces_the_one_on_disk_and_suspicions_reach_it(home: WorkerHome) -> None:
     home.snapshot.write_bytes(fleet_of())
     dead = free_port()
     controller = Controller(snapshot([dead], version=5))
@@ -226,7 +172,7 @@ async def test_a_controllers_snapshot_replaces_the_one_on_disk_and_suspicions_re
         assert "version 5" in (await home.ready())[1], "it serves on without a controller"
 
 
-async def test_two_workers_share_a_socket_and_the_death_of_one_costs_only_its_connections(home: Home) -> None:
+async def test_two_workers_share_a_socket_and_the_death_of_one_costs_only_its_connections(home: WorkerHome) -> None:
     async with engine() as upstream, home.worker() as first:
         home.snapshot.write_bytes(fleet_of(upstream.port))
         await first.wait_for_line("worker serves")

@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from pilothouse.gateway.access_log import AccessLog
 from pilothouse.gateway.client_connection import ClientConnection
+from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
 from pilothouse.model.fleet import (
@@ -215,7 +217,12 @@ def chat(*, stream: bool = False, **fields: object) -> dict[str, object]:
 
 @contextlib.asynccontextmanager
 async def data_plane(
-    fleet: FleetSnapshot, board_dir: Path, limits: GatewayLimits | None = None
+    fleet: FleetSnapshot,
+    board_dir: Path,
+    limits: GatewayLimits | None = None,
+    *,
+    origins: tuple[str, ...] = (),
+    access_log: AccessLog | None = None,
 ) -> AsyncIterator[RunningPlane]:
     """Serve `fleet` on a free port. At the end nothing may be in flight and no task left."""
     loop = asyncio.get_running_loop()
@@ -228,6 +235,8 @@ async def data_plane(
         wheel=TimerWheel(MonotonicNs(time.monotonic_ns())),
         loop=loop,
         seed=7,
+        cors=CrossOrigin(origins),
+        access_log=access_log,
     )
     plane.apply(fleet)
     server = await loop.create_server(lambda: ClientConnection(plane), "127.0.0.1", 0)

@@ -39,6 +39,7 @@ class SupervisorRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     process: ProcessIdentity
     gateway: ListenAddress
+    gateway_tls: bool = False
     admin: ListenAddress
     fleet_file: str | None
     drain_timeout_s: float
@@ -90,11 +91,17 @@ def take_lock(lock: Path, record: Path) -> int:
         raise PilothouseError("fleet_already_running", "another command is just starting this fleet")
     raise PilothouseError(
         "fleet_already_running",
-        f"the fleet {found.fleet} is already running (process {found.process.pid}) at {base_url(found.gateway)}",
+        f"the fleet {found.fleet} is already running (process {found.process.pid}) at {gateway_url(found)}",
     )
 
 
-def base_url(address: ListenAddress) -> str:
+def gateway_url(record: SupervisorRecord) -> str:
+    """Where a client on this host reaches the data plane, without `/v1`."""
+    return base_url(record.gateway, tls=record.gateway_tls)
+
+
+def base_url(address: ListenAddress, *, tls: bool = False) -> str:
     """Where a client on this host reaches `address`, without a trailing slash."""
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    return f"http://{ListenAddress(host=loopback.get(address.host, address.host), port=address.port)}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://{ListenAddress(host=loopback.get(address.host, address.host), port=address.port)}"

@@ -56,7 +56,7 @@ async def supervise(
     descriptors = _Descriptors(boot, lifeline, lifeline_end)
     record = _RecordKeeper(paths.supervisor_record, _record(boot))
     supervisor = Supervisor(
-        [_controller(boot, paths, env, lifeline), *worker_specs(boot, paths, env, lifeline, range(boot.workers))],
+        [_controller(boot, paths, env, lifeline), *worker_specs(boot, paths, env, lifeline, range(boot.spec.workers))],
         on_death=lambda name: _clear_board(paths, name),
         on_change=lambda children: record.keep(children=children),
         on_stop=descriptors.close_gateway,
@@ -118,9 +118,10 @@ def _record(boot: SupervisorBoot) -> SupervisorRecord:
         version=pilothouse.__version__,
         process=_this_process(),
         gateway=boot.gateway,
+        gateway_tls=boot.spec.tls is not None,
         admin=boot.admin,
         fleet_file=boot.fleet_file,
-        drain_timeout_s=boot.limits.drain_timeout_s,
+        drain_timeout_s=boot.spec.limits.drain_timeout_s,
     )
 
 
@@ -149,7 +150,7 @@ def _controller(boot: SupervisorBoot, paths: FleetPaths, env: Mapping[str, str],
         cwd=paths.state_dir,  # not the operator's directory: a ./fleet.yaml that appears there is not this fleet's
         inherits=(boot.admin_fd, lifeline),
         stop_stage=1,
-        stop_grace_s=boot.limits.drain_timeout_s + _CONTROLLER_MARGIN_S,
+        stop_grace_s=boot.spec.limits.drain_timeout_s + _CONTROLLER_MARGIN_S,
     )
 
 

@@ -21,6 +21,7 @@ from pilothouse.cli.welcome import welcome
 from pilothouse.cli.worker_processes import SupervisorBoot
 from pilothouse.config.paths import FleetPaths, fleet_paths
 from pilothouse.engines import registry
+from pilothouse.gateway.tls import make_context
 from pilothouse.model.ids import ModelName
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import FleetSpec
@@ -50,6 +51,8 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
         say(f"warning: {warning}")
     spec = loaded.spec
     routes = _require_engines(spec)
+    if spec.gateway.tls is not None:
+        make_context(spec.gateway.tls)
     paths = fleet_paths(spec.name, env)
     paths.create()
     with contextlib.ExitStack() as undo:
@@ -71,10 +74,10 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
             admin=bound_address(admin[0]),
             admin_fd=os.dup(admin[0].fileno()),
             lock_fd=os.dup(lock),
-            workers=spec.gateway.workers,
-            limits=spec.gateway.limits,
+            spec=spec.gateway,
         )
-    return PreparedFleet(paths=paths, boot=boot, welcome=welcome(base_url(boot.gateway), key, routes))
+    url = base_url(boot.gateway, tls=spec.gateway.tls is not None)
+    return PreparedFleet(paths=paths, boot=boot, welcome=welcome(url, key, routes))
 
 
 def _require_engines(spec: FleetSpec) -> list[tuple[ModelName, tuple[Route, ...]]]:

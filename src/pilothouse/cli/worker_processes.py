@@ -13,10 +13,11 @@ from pilothouse.cli.fleet_loading import load_checked
 from pilothouse.cli.fleet_record import ChildRecord, WorkersRestart
 from pilothouse.cli.supervisor import Supervisor
 from pilothouse.config.paths import FleetPaths
+from pilothouse.gateway.tls import make_context
 from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import GatewayLimits, ListenAddress
+from pilothouse.model.spec import GatewaySpec, ListenAddress
 from pilothouse.store.private_files import replace_private
 from pilothouse.telemetry.board import board_path, read_board
 
@@ -56,8 +57,7 @@ class SupervisorBoot(msgspec.Struct, frozen=True, kw_only=True):
     admin: ListenAddress
     admin_fd: int
     lock_fd: int
-    workers: int
-    limits: GatewayLimits
+    spec: GatewaySpec
 
 
 def worker_specs(
@@ -65,6 +65,7 @@ def worker_specs(
 ) -> list[ChildSpec]:
     """The workers with these indices."""
     specs = []
+    sample = boot.spec.access_log_sample
     for index in indices:
         worker = WorkerBoot(
             fleet=boot.fleet,
@@ -75,7 +76,11 @@ def worker_specs(
             control_socket=str(paths.control_socket),
             board_dir=str(paths.board_dir),
             pepper_path=str(paths.pepper),
-            limits=boot.limits,
+            limits=boot.spec.limits,
+            tls=boot.spec.tls,
+            cors_origins=boot.spec.cors_origins,
+            access_log_path=None if sample is None else str(paths.logs_dir / f"access-{index}.log"),
+            access_log_sample=sample or 0.0,
         )
         name = f"{_PREFIX}{index}"
         specs.append(
@@ -87,7 +92,7 @@ def worker_specs(
                 cwd=paths.state_dir,
                 inherits=(*boot.gateway_fds, lifeline),
                 stop_stage=WORKER_STAGE,
-                stop_grace_s=boot.limits.drain_timeout_s + _WORKER_MARGIN_S,
+                stop_grace_s=boot.spec.limits.drain_timeout_s + _WORKER_MARGIN_S,
             )
         )
     return specs
@@ -159,13 +164,17 @@ class WorkersRestarter:
     def _read_fleet_file(self) -> None:
         if self._boot.fleet_file is None:
             return  # the built-in fleet stays as it is
-        gateway = load_checked(Path(self._boot.fleet_file), self._boot.overrides, self._env).spec.gateway
-        self._boot = msgspec.structs.replace(self._boot, workers=gateway.workers, limits=gateway.limits)
+        loaded = load_checked(Path(self._boot.fleet_file), self._boot.overrides, self._env)
+        if loaded.spec.gateway.tls is not None:
+            make_context(loaded.spec.gateway.tls)
+        self._boot = msgspec.structs.replace(self._boot, spec=loaded.spec.gateway)
 
     def _free_indices(self) -> list[int]:
         """The lowest that no running worker has: each worker has a board of its own."""
         taken = {worker_index(name) for name in self._supervisor.names(WORKER_STAGE)}
-        return [index for index in range(len(taken) + self._boot.workers) if index not in taken][: self._boot.workers]
+        return [index for index in range(len(taken) + self._boot.spec.workers) if index not in taken][
+            : self._boot.spec.workers
+        ]
 
     def _is_ready(self, child: ChildRecord) -> bool:
         """A worker shows on its board that it serves by a snapshot."""

@@ -70,6 +70,23 @@ def check_upstream_url(text: str) -> None:
         raise ValueError("link-local and metadata addresses are refused: they give away the host's credentials")
 
 
+def check_origin(text: str) -> None:
+    """See that a text is the origin of web pages, as a browser sends it, or `*`.
+
+    Raises:
+        ValueError: with what is wrong.
+    """
+    if text == "*":
+        return
+    scheme, separator, rest = text.partition("://")
+    host, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdecimal() else (rest, "", "")
+    is_named = _is_host(host) or (host[:1] == "[" and _is_address(host[1:-1], ipaddress.IPv6Address))
+    if scheme not in {"http", "https"} or not separator or not is_named or text != text.lower():
+        raise ValueError("must be an origin: http:// or https://, a host in small letters, and a port, no path")
+    if (scheme, port) in {("http", "80"), ("https", "443")}:
+        raise ValueError("browsers leave out the scheme's own port: leave it out too")
+
+
 def _is_address(text: str, kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address]) -> bool:
     try:
         kind(text)

@@ -8,6 +8,7 @@ import msgspec
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
+_OF_THE_WORKERS = ("gateway.workers", "gateway.limits", "gateway.tls", "gateway.cors", "gateway.access_log")
 _RESTART = " (takes effect with `pilothouse restart`)"
 
 
@@ -38,8 +39,7 @@ def _deployment_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
 
 def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
     for line in _differences(_flat_settings(old), _flat_settings(new)):
-        needs_restart = line.startswith(("gateway.workers", "gateway.limits"))
-        yield f"~ {line}{_RESTART if needs_restart else _NEXT_START}"
+        yield f"~ {line}{_RESTART if line.startswith(_OF_THE_WORKERS) else _NEXT_START}"
     yield from (f"~ {line}" for line in _differences(_flat_timeouts(old), _flat_timeouts(new)))
 
 
@@ -89,6 +89,9 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         "fleet": spec.name,
         "gateway.listen": str(spec.gateway.listen),
         "gateway.workers": spec.gateway.workers,
+        "gateway.tls": None if spec.gateway.tls is None else msgspec.to_builtins(spec.gateway.tls),
+        "gateway.access_log.sample": spec.gateway.access_log_sample,
+        "gateway.cors.origins": list(spec.gateway.cors_origins) or None,
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
     }

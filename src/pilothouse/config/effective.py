@@ -50,6 +50,9 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
             "workers": spec.gateway.workers,
             "limits": limits,
             **({"timeouts": msgspec.to_builtins(spec.gateway.timeouts)} if spec.gateway.timeouts else {}),
+            **({"tls": _without_empty(msgspec.to_builtins(spec.gateway.tls))} if spec.gateway.tls else {}),
+            **({"access_log": {"sample": sample}} if (sample := spec.gateway.access_log_sample) is not None else {}),
+            **({"cors": {"origins": list(spec.gateway.cors_origins)}} if spec.gateway.cors_origins else {}),
         },
         "controller": {"listen": str(spec.controller.listen)},
     }

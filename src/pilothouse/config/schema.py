@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from pilothouse.config.addresses import check_upstream_url, parse_listen
+from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
 from pilothouse.config.secret_references import PATTERN, check_reference
 from pilothouse.config.sources import parse_source
 from pilothouse.model.spec import GatewayLimits
@@ -91,6 +91,8 @@ SourceText = Annotated[str, _rule(parse_source), WithJsonSchema(_SOURCE_SCHEMA)]
 UrlText = Annotated[str, _rule(check_upstream_url), WithJsonSchema(_URL_SCHEMA)]
 SecretText = Annotated[str, _rule(check_reference), WithJsonSchema({"type": "string", "pattern": PATTERN})]
 
+PathText = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+OriginText = Annotated[str, _rule(check_origin), WithJsonSchema({"type": "string", "pattern": r"^(\*|https?://.+)$"})]
 RouteText = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"]
 
 Bytes = Annotated[int, Field(gt=0, le=_TEBIBYTE)]
@@ -282,6 +284,38 @@ class LimitsSection(Section):
     )
 
 
+class TlsSection(Section):
+    """TLS on the data plane. Changed files are read within a second; a damaged one changes nothing."""
+
+    certificate: PathText = Field(description="The certificate with its chain, as PEM; relative to the fleet file.")
+    key: PathText = Field(description="Its private key, as PEM, without a passphrase.")
+    client_ca: PathText | None = Field(
+        default=None, description="Authorities, as PEM, one of which must have signed each client's certificate."
+    )
+
+
+class CorsSection(Section):
+    """Calls from web pages of other origins."""
+
+    origins: list[OriginText] = Field(
+        min_length=1,
+        description="The origins whose pages may call, such as `https://chat.example.com`; `*` for all.",
+        examples=[["https://chat.example.com"]],
+    )
+
+
+class AccessLogSection(Section):
+    """One JSON line a request, in the fleet's logs directory: `access-0.log` for the first worker, and so on."""
+
+    sample: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of good requests to write down, 0 to 1; those that failed are always written down.",
+    )
+
+
 class GatewaySection(Section):
     """The data plane: what clients call."""
 
@@ -295,6 +329,9 @@ class GatewaySection(Section):
     timeouts: dict[RouteText, TimeoutsSection] = Field(
         default={}, description="Time-outs by route.", examples=[{"/v1/embeddings": {"total_s": 20}}]
     )
+    tls: TlsSection | None = Field(default=None, description="TLS. Left out: plain HTTP.")
+    access_log: AccessLogSection | None = Field(default=None, description="The access log. Left out: none.")
+    cors: CorsSection | None = Field(default=None, description="Calls from web pages. Left out: none may.")
 
 
 class ControllerSection(Section):

@@ -171,11 +171,17 @@ class ClientConnection(asyncio.Protocol):
         plane = self.plane
         known = request.headers is self._known_headers or request.headers == self._known_headers
         if not known or plane.table is not self._known_table or self._known_key is None:
+            self._known_key = None
             key = authenticate(request.headers, plane.table, plane.pepper)
             if isinstance(key, Refusal):
                 return key
             self._known_headers, self._known_table, self._known_key = request.headers, plane.table, key
             self._forwarded = b""
+        return self._known_key
+
+    @property
+    def key(self) -> KeyView | None:
+        """The key of the request last authenticated."""
         return self._known_key
 
     def forwarded_lines(self, reserved: frozenset[bytes]) -> bytes:

@@ -272,6 +272,9 @@ class Exchange:
         """An answer that is whole: one write."""
         status, request = self._status, self._request
         overhead_ns = self._sent_at - self._read_at
+        cors = self._client.plane.cors
+        if cors.enabled:
+            lines += cors.lines(request)
         head = client_head(request, status, lines, length=len(body), own_id=self.id, overhead_ns=overhead_ns)
         self._client.transport.write(head + body)
         self._end(status, _OK if status < 400 else _ENGINE_ERROR, usage, keep_alive=request.keep_alive)
@@ -336,7 +339,7 @@ class Exchange:
     def _head(self, *, length: int | None) -> bytes:
         assert self._connection is not None
         overhead_ns = self._sent_at - self._read_at
-        lines = self._connection.head().lines
+        lines = self._connection.head().lines + self._client.plane.cors.lines(self._request)
         return client_head(self._request, self._status, lines, length=length, own_id=self.id, overhead_ns=overhead_ns)
 
     def _framed(self, data: bytes) -> bytes:
@@ -412,11 +415,15 @@ class Exchange:
 
     def _fail_as_told(self, event: bytes) -> None:
         """The engine's first event is an error: pass it on as an answer with a status of its own."""
-        status, body = openai.error_of_event(event)
+        told, body = openai.error_of_event(event)
+        status = told or 502
+        client, request, model = self._client, self._request, self._body.model
         self._drop_upstream()
         self._release()
-        self._meters.request_ended(self._route, status or 502, Reason.ENGINE_ERROR)
-        answers.answer(self._client, self._request, status or 502, answers.JSON, body, own_id=self.id)
+        answers.count(
+            client, request, self.id, model=model, route=self._route, status=status, reason=Reason.ENGINE_ERROR
+        )
+        answers.answer(client, request, status, answers.JSON, body, own_id=self.id)
 
     # From the client.
 
@@ -473,6 +480,25 @@ class Exchange:
         if replica is not None:
             replica.release(self._weight)
         now = time.monotonic_ns()
+        access_log = client.plane.access_log
+        if access_log is not None and access_log.takes(self.id, status):
+            access_log.write(
+                request_id=self.id,
+                client_request_id=self._request.request_id,
+                route=self._route,
+                status=status,
+                reason=reason,
+                model=self._body.model,
+                key=client.key,
+                duration_ns=now - self._started_at,
+                request_bytes=len(self._request.body),
+                replica=replica.alias if replica is not None else None,
+                attempts=self._attempts,
+                stream=self._body.stream,
+                overhead_ns=self._sent_at - self._read_at if self._sent_at else 0,
+                first_token_ns=self._first_content_at - self._started_at if self._first_content_at else 0,
+                usage=usage,
+            )
         meters.request_ended(self._route, status, reason)
         meters.duration.observe((now - self._started_at) / _SECOND)
         if self._sent_at:

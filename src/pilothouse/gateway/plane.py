@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from pilothouse.gateway import routing_table
+from pilothouse.gateway.access_log import AccessLog
+from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.routing_table import Candidate, RoutingTable
 from pilothouse.gateway.upstream import Replica
@@ -52,10 +54,14 @@ class DataPlane:
         wheel: TimerWheel,
         loop: asyncio.AbstractEventLoop,
         seed: int,
+        cors: CrossOrigin | None = None,
+        access_log: AccessLog | None = None,
     ) -> None:
         self.limits = limits
         self.delays = Delays(limits)
         self.pepper = pepper
+        self.cors = cors or CrossOrigin(())
+        self.access_log = access_log
         self.meters = meters
         self.wheel = wheel
         self.loop = loop

@@ -85,9 +85,16 @@ def dispatch(client: "ClientConnection", request: Request) -> None:
     if route is not None and request.method == b"POST":
         _serve_inference(client, request, route)
         return
+    allowed = _allowed(request.path)
+    permission = client.plane.cors.preflight(request, allowed) if allowed else None
+    if permission is not None:
+        own_id = client.plane.new_request_id()
+        answers.count(client, request, own_id, model=NO_MODEL, route=label(request), status=200, reason=Reason.OK)
+        answers.answer(client, request, 200, answers.TEXT, b"", own_id=own_id, extra=permission)
+        return
     key = _admit(client, request)
     if isinstance(key, Refusal):
-        extra = ((b"allow", b", ".join(_allowed(request.path))),) if key.code == "method_not_allowed" else ()
+        extra = ((b"allow", b", ".join(allowed)),) if key.code == "method_not_allowed" else ()
         answers.refuse(client, request, key, model=NO_MODEL, route=label(request), extra=extra)
         return
     _serve_local(client, request)
@@ -112,8 +119,9 @@ def _serve_local(client: "ClientConnection", request: Request) -> None:
             return
         body = openai.model_body(entry.view)
     reason = Reason.OK if status == 200 else "no_ready_replica"
-    client.plane.meters.refused(NO_MODEL, label(request), status, reason)
-    answers.answer(client, request, status, content_type, body)
+    own_id = client.plane.new_request_id()
+    answers.count(client, request, own_id, model=NO_MODEL, route=label(request), status=status, reason=reason)
+    answers.answer(client, request, status, content_type, body, own_id=own_id)
 
 
 def _readiness(client: "ClientConnection", *, verbose: bool) -> tuple[int, bytes]:

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 from pathlib import Path
@@ -16,15 +17,19 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+from pilothouse.gateway.access_log import AccessLog
 from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.controller_link import ControllerLink
+from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.host_load import SHARE_EVERY_S, HostLoad
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
+from pilothouse.gateway.tls import CertificateWatch, make_context
 from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.errors import PilothouseError, Refusal
 from pilothouse.model.fleet import FleetSnapshot
 from pilothouse.model.units import SECOND, MonotonicNs
+from pilothouse.policy.draw import Draws
 from pilothouse.runtime.timer_wheel import TICK, TimerWheel
 from pilothouse.telemetry import logs
 from pilothouse.telemetry.board import BoardWriter, board_path
@@ -38,6 +43,8 @@ _IDLE_GRACE_S = 1.0
 """A client may be writing its next request to an idle connection at this very moment, and would lose it. In this time
 it gets an answer, and with it the word that the connection ends."""
 
+_CERTIFICATES_EVERY_S = 0.5
+_HANDSHAKE_S = 10.0  # as long as for a request's head
 _PARENT_GONE = "the supervisor is gone"
 
 log = logging.getLogger("pilothouse.gateway")
@@ -52,6 +59,11 @@ class Worker:
         self._stop = asyncio.Event()
         self._board = BoardWriter(board_path(Path(boot.board_dir), boot.index), worker=boot.index)
         self._wheel = TimerWheel(_now())
+        self._access_log = (
+            AccessLog(Path(boot.access_log_path), boot.access_log_sample, Draws(boot.index))
+            if boot.access_log_path is not None
+            else None
+        )
         self._plane = DataPlane(
             fleet=boot.fleet,
             limits=boot.limits,
@@ -60,6 +72,8 @@ class Worker:
             wheel=self._wheel,
             loop=loop,
             seed=boot.index,
+            cors=CrossOrigin(boot.cors_origins),
+            access_log=self._access_log,
         )
         self._host_load = HostLoad(Path(boot.board_dir), boot.index)
         self._link = ControllerLink(boot.control_socket, boot.index, self._apply)
@@ -77,18 +91,42 @@ class Worker:
         self._turn_wheel()
         self._share_load_often()
         link = self._loop.create_task(self._link.run())
-        for fd in self._boot.listen_fds:
-            listener = socket.socket(fileno=fd)
-            listener.setblocking(False)
-            server = await self._loop.create_server(
-                lambda: ClientConnection(self._plane), sock=listener, backlog=LISTEN_BACKLOG
-            )
-            self._servers.append(server)
+        tls = self._boot.tls
+        await self._listen(make_context(tls) if tls is not None else None)
+        watch = self._loop.create_task(self._follow_certificates(CertificateWatch(tls))) if tls is not None else None
         log.info("worker serves", extra={"snapshot_version": self._plane.table.snapshot.version})
         await self._stop.wait()
+        if watch is not None:
+            watch.cancel()
         await self._drain()
         link.cancel()
         self._board.close()
+        if self._access_log is not None:
+            self._access_log.close()
+
+    async def _listen(self, context: ssl.SSLContext | None) -> None:
+        """Accept on the sockets with this context, and no more with the one before. Connections are not touched."""
+        before, self._servers = self._servers, []
+        for fd in self._boot.listen_fds:
+            listener = socket.socket(fileno=os.dup(fd))
+            listener.setblocking(False)
+            server = await self._loop.create_server(
+                lambda: ClientConnection(self._plane),
+                sock=listener,
+                backlog=LISTEN_BACKLOG,
+                ssl=context,
+                ssl_handshake_timeout=_HANDSHAKE_S if context is not None else None,
+            )
+            self._servers.append(server)
+        for server in before:
+            server.close()
+
+    async def _follow_certificates(self, watch: CertificateWatch) -> None:
+        while True:
+            await asyncio.sleep(_CERTIFICATES_EVERY_S)
+            context = watch.changed()
+            if context is not None:
+                await self._listen(context)
 
     def _apply(self, snapshot: FleetSnapshot) -> None:
         if snapshot.version < self._plane.table.snapshot.version:
@@ -110,6 +148,8 @@ class Worker:
 
     def _turn_wheel(self) -> None:
         self._wheel.turn(_now())
+        if self._access_log is not None:
+            self._access_log.flush()
         self._host_load.look_around()
         if self._host_load.alone:
             self._share_load()
@@ -133,6 +173,8 @@ class Worker:
         plane.draining = True
         for server in self._servers:
             server.close()
+        for fd in self._boot.listen_fds:
+            os.close(fd)  # the last copy of the last worker: from then on clients are refused and do not hang
         log.info("worker drains", extra={"exchanges": _running(plane), "connections": len(plane.connections)})
         idle_until = time.monotonic() + min(_IDLE_GRACE_S, self._boot.limits.drain_timeout_s)
         deadline = time.monotonic() + self._boot.limits.drain_timeout_s

@@ -114,13 +114,30 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 30.0  # what a stopping worker gives its streams
 
 
+class TlsSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of a TLS listener, as absolute paths; read again when they change.
+
+    With `client_ca`, clients must show a certificate that one of its authorities signed.
+    """
+
+    certificate: str
+    key: str
+    client_ca: str | None = None
+
+
 class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The data plane."""
+    """The data plane. `cors_origins` are the origins whose web pages may call it.
+
+    `access_log_sample` is the share of good requests that are written down, 0 to 1; `None`: no access log.
+    """
 
     listen: ListenAddress
     workers: int = 1
     limits: GatewayLimits = GatewayLimits()
     timeouts: dict[Route, Timeouts] = {}
+    tls: TlsSpec | None = None
+    cors_origins: tuple[str, ...] = ()
+    access_log_sample: float | None = None
 
 
 class ControllerSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -478,11 +478,11 @@ class ResponseParser:
             self.complete = True
 
 
-def response_head(status: int, headers: list[Header]) -> bytes:
-    """A response head. Names and values go out as they are: the caller knows where they come from."""
+def response_head(status: int, headers: list[Header], more: bytes = b"") -> bytes:
+    """A response head; `more` are finished lines. All go out as they are: the caller knows where they come from."""
     lines = [b"HTTP/1.1 %d %s" % (status, REASONS.get(status, b"-"))]
     lines += [name + b": " + value for name, value in headers]
-    return b"\r\n".join(lines) + b"\r\n\r\n"
+    return b"\r\n".join(lines) + b"\r\n" + more + b"\r\n"
 
 
 def chunk(data: bytes) -> bytes:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx2
+import msgspec
 import pytest
 
+from pilothouse.cli.activity import Activity
 from pilothouse.cli.exits import Exit
 from pilothouse.model.fleet import ReplicaState
 
@@ -63,6 +65,9 @@ def test_a_fleet_in_the_background_from_up_to_down(pilothouse: "Pilothouse") -> 
     assert "starts" in pilothouse.run("logs", "fake-1", "--lines", "5")
     assert pilothouse.run("chat", "hello").strip()
     assert pilothouse.run("chat", "--model", "fake", stdin="from a pipe").strip()
+    seen = msgspec.json.decode(pilothouse.run("top", "--once", "--json", "--interval", "0.3"), type=Activity)
+    assert (seen.ready, seen.workers, [each.model for each in seen.models]) == (True, 1, ["fake"])
+    assert "fleet default: ready, 1 worker" in pilothouse.run("top", "--once", "--interval", "0.3")
     assert '"failed": 0' in pilothouse.run("bench", "--requests", "4", "--max-tokens", "4", "--json")
 
     again = pilothouse.attempt("up", pilothouse.fake_fleet(step_base_ms=1))

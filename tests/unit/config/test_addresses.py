@@ -117,11 +117,11 @@ def test_origins_are_as_browsers_send_them(origin: str) -> None:
 
 @pytest.mark.parametrize(
     "origin",
-    (
+    [
         *("", "a.example", "null", "https://", "ftp://a.example", "https://a b", "http://[::g]", "https://*.example"),
         *("https://a.example/", "https://a.example/x", "https://A.example", "https://a.example:443"),
         "http://a.example:80",
-    ),
+    ],
 )
 def test_what_no_browser_sends_is_no_origin(origin: str) -> None:
     with pytest.raises(ValueError, match=r"origin|port"):

@@ -31,6 +31,7 @@ from pilothouse.model.units import SECOND, MonotonicNs
 from pilothouse.runtime.timer_wheel import TimerWheel
 from pilothouse.telemetry import catalogue
 from pilothouse.telemetry.board import BoardWriter, board_path, read_boards
+from pilothouse.telemetry.traces import Traces
 
 KEY = "ph_a-key-of-the-tests"
 PEPPER = b"pepper" * 8
@@ -223,6 +224,7 @@ async def data_plane(
     *,
     origins: tuple[str, ...] = (),
     access_log: AccessLog | None = None,
+    traces: Traces | None = None,
 ) -> AsyncIterator[RunningPlane]:
     """Serve `fleet` on a free port. At the end nothing may be in flight and no task left."""
     loop = asyncio.get_running_loop()
@@ -237,6 +239,7 @@ async def data_plane(
         seed=7,
         cors=CrossOrigin(origins),
         access_log=access_log,
+        traces=traces,
     )
     plane.apply(fleet)
     server = await loop.create_server(lambda: ClientConnection(plane), "127.0.0.1", 0)

@@ -18,10 +18,9 @@ from pilothouse.cli.listeners import bound_address, listen
 from pilothouse.cli.output import say
 from pilothouse.cli.weights_progress import fetch_weights
 from pilothouse.cli.welcome import welcome
-from pilothouse.cli.worker_processes import SupervisorBoot
+from pilothouse.cli.worker_processes import SupervisorBoot, require_for_workers
 from pilothouse.config.paths import FleetPaths, fleet_paths
 from pilothouse.engines import registry
-from pilothouse.gateway.tls import make_context
 from pilothouse.model.ids import ModelName
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import FleetSpec
@@ -51,8 +50,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
         say(f"warning: {warning}")
     spec = loaded.spec
     routes = _require_engines(spec)
-    if spec.gateway.tls is not None:
-        make_context(spec.gateway.tls)
+    require_for_workers(spec.gateway)
     paths = fleet_paths(spec.name, env)
     paths.create()
     with contextlib.ExitStack() as undo:

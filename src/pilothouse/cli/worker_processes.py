@@ -20,6 +20,7 @@ from pilothouse.model.ids import FleetName
 from pilothouse.model.spec import GatewaySpec, ListenAddress
 from pilothouse.store.private_files import replace_private
 from pilothouse.telemetry.board import board_path, read_board
+from pilothouse.telemetry.traces import require_tracing
 
 WORKER_STAGE = 0
 """Workers are stopped first: they drain while the controller and its replicas still serve them."""
@@ -60,6 +61,18 @@ class SupervisorBoot(msgspec.Struct, frozen=True, kw_only=True):
     spec: GatewaySpec
 
 
+def require_for_workers(spec: GatewaySpec) -> None:
+    """See that a worker could start with these settings.
+
+    Raises:
+        PilothouseError: tls_unusable, tracing_not_installed.
+    """
+    if spec.tls is not None:
+        make_context(spec.tls)
+    if spec.traces is not None:
+        require_tracing()
+
+
 def worker_specs(
     boot: SupervisorBoot, paths: FleetPaths, env: Mapping[str, str], lifeline: int, indices: Iterable[int]
 ) -> list[ChildSpec]:
@@ -81,6 +94,7 @@ def worker_specs(
             cors_origins=boot.spec.cors_origins,
             access_log_path=None if sample is None else str(paths.logs_dir / f"access-{index}.log"),
             access_log_sample=sample or 0.0,
+            traces=boot.spec.traces,
         )
         name = f"{_PREFIX}{index}"
         specs.append(
@@ -165,8 +179,7 @@ class WorkersRestarter:
         if self._boot.fleet_file is None:
             return  # the built-in fleet stays as it is
         loaded = load_checked(Path(self._boot.fleet_file), self._boot.overrides, self._env)
-        if loaded.spec.gateway.tls is not None:
-            make_context(loaded.spec.gateway.tls)
+        require_for_workers(loaded.spec.gateway)
         self._boot = msgspec.structs.replace(self._boot, spec=loaded.spec.gateway)
 
     def _free_indices(self) -> list[int]:

@@ -8,7 +8,7 @@ import msgspec
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
-_OF_THE_WORKERS = ("gateway.workers", "gateway.limits", "gateway.tls", "gateway.cors", "gateway.access_log")
+_OF_THE_WORKERS = tuple(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces"))
 _RESTART = " (takes effect with `pilothouse restart`)"
 
 
@@ -91,6 +91,7 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         "gateway.workers": spec.gateway.workers,
         "gateway.tls": None if spec.gateway.tls is None else msgspec.to_builtins(spec.gateway.tls),
         "gateway.access_log.sample": spec.gateway.access_log_sample,
+        "gateway.traces": None if spec.gateway.traces is None else msgspec.to_builtins(spec.gateway.traces),
         "gateway.cors.origins": list(spec.gateway.cors_origins) or None,
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),

@@ -52,6 +52,7 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
             **({"timeouts": msgspec.to_builtins(spec.gateway.timeouts)} if spec.gateway.timeouts else {}),
             **({"tls": _without_empty(msgspec.to_builtins(spec.gateway.tls))} if spec.gateway.tls else {}),
             **({"access_log": {"sample": sample}} if (sample := spec.gateway.access_log_sample) is not None else {}),
+            **({"traces": msgspec.to_builtins(spec.gateway.traces)} if spec.gateway.traces else {}),
             **({"cors": {"origins": list(spec.gateway.cors_origins)}} if spec.gateway.cors_origins else {}),
         },
         "controller": {"listen": str(spec.controller.listen)},

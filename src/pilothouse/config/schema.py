@@ -316,6 +316,22 @@ class AccessLogSection(Section):
     )
 
 
+class TracesSection(Section):
+    """Traces by OpenTelemetry; needs `pip install 'pilothouse[otel]'`."""
+
+    endpoint: UrlText = Field(
+        description="A collector's base URL, for OTLP over HTTP; `/v1/traces` is added.",
+        examples=["http://127.0.0.1:4318"],
+    )
+    sample: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of requests to trace, 0 to 1, where the client has not decided it by its `traceparent`.",
+    )
+
+
 class GatewaySection(Section):
     """The data plane: what clients call."""
 
@@ -331,6 +347,7 @@ class GatewaySection(Section):
     )
     tls: TlsSection | None = Field(default=None, description="TLS. Left out: plain HTTP.")
     access_log: AccessLogSection | None = Field(default=None, description="The access log. Left out: none.")
+    traces: TracesSection | None = Field(default=None, description="Traces. Left out: none.")
     cors: CorsSection | None = Field(default=None, description="Calls from web pages. Left out: none may.")
 
 

@@ -21,6 +21,7 @@ from pilothouse.model.spec import (
     ModelSpec,
     Timeouts,
     TlsSpec,
+    TracesSpec,
     UpstreamSpec,
     WeightsSpec,
 )
@@ -49,6 +50,7 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
             limits=GatewayLimits(**file.gateway.limits.model_dump()),
             tls=None if file.gateway.tls is None else builder.tls(file.gateway.tls),
             access_log_sample=None if file.gateway.access_log is None else file.gateway.access_log.sample,
+            traces=None if file.gateway.traces is None else TracesSpec(**file.gateway.traces.model_dump()),
             cors_origins=tuple(file.gateway.cors.origins) if file.gateway.cors is not None else (),
             timeouts={Route(path): Timeouts(**each.model_dump()) for path, each in file.gateway.timeouts.items()},
         ),

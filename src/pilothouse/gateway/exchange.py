@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING
 from pilothouse.gateway import answers
 from pilothouse.gateway.heads import client_head, trace_lines
 from pilothouse.gateway.routing_table import Candidate, ModelEntry
+from pilothouse.gateway.tracing import begin_span, end_span, engine_trace
 from pilothouse.model.errors import Refusal
 from pilothouse.model.ids import ReplicaId, RequestId
 from pilothouse.model.requests import Route, Usage
 from pilothouse.model.units import DurationNs
 from pilothouse.policy.retry import Failure, classify_loss
+from pilothouse.telemetry import genai_names
 from pilothouse.telemetry.catalogue import DisconnectPhase, Reason
 from pilothouse.wire import anthropic, inference_body, openai
 from pilothouse.wire.assembly import Assembly
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from pilothouse.gateway.client_connection import ClientConnection
     from pilothouse.gateway.upstream import PendingConnection, Replica, UpstreamConnection
+    from pilothouse.telemetry.traces import Span
 
 MAX_COLLECTED_BYTES = 1024 * 1024
 """Up to 1 MiB of an answer is gathered before its head is sent; engines write a whole answer at once."""
@@ -92,6 +95,7 @@ class Exchange:
         "_request",
         "_route",
         "_sent_at",
+        "_span",
         "_started_at",
         "_status",
         "_weight",
@@ -126,6 +130,7 @@ class Exchange:
         self._attempts = 0
         self._failed: tuple[ReplicaId, ...] = ()
         self._added = inference_body.NOTHING
+        self._span: Span | None = None
         self._replica: Replica | None = None
         self._connection: UpstreamConnection | None = None
         self._pending: PendingConnection | None = None
@@ -137,7 +142,11 @@ class Exchange:
 
     def start(self) -> None:
         """Choose a replica and send the request."""
-        self._client.plane.retry_budget.requests += 1
+        plane = self._client.plane
+        plane.retry_budget.requests += 1
+        if plane.traces is not None:
+            key, age_ns = self._client.key, time.monotonic_ns() - self._started_at
+            self._span = begin_span(plane.traces, self._request, self._body, self._route, self.id, key, age_ns)
         self._attempt()
 
     def _attempt(self) -> None:
@@ -168,6 +177,8 @@ class Exchange:
             self._added = inference_body.additions(body, self._route, deployment)
         data = inference_body.for_engine(body, deployment, self._added)
         client, trace = self._client, self._request.trace
+        if self._span is not None:
+            trace = engine_trace(self._span, trace)
         head = b"%b%b%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
             candidate.replica.heads[self._route],
             client.forwarded_lines(candidate.reserved_headers),
@@ -289,6 +300,8 @@ class Exchange:
             client = self._client
             if not self._first_content_at and relay.content_seen:
                 self._first_content_at = time.monotonic_ns()
+                if self._span is not None:
+                    self._span.mark(genai_names.FIRST_TOKEN_EVENT)
             if self._phase is Phase.HOLDING:
                 self._phase = Phase.STREAMING
                 client.transport.write(self._head(length=None) + (self._framed(events) if events else b""))
@@ -409,6 +422,7 @@ class Exchange:
             self._end(status, refusal.code, None, keep_alive=False)
             client.abort()  # a body that was cut must not look whole
         else:
+            self._end_span(status, refusal.code, None)
             self._release()
             route, model = self._route, self._body.model
             answers.refuse(client, request, refusal, model=model, route=route, own_id=self.id)
@@ -419,6 +433,7 @@ class Exchange:
         status = told or 502
         client, request, model = self._client, self._request, self._body.model
         self._drop_upstream()
+        self._end_span(status, Reason.ENGINE_ERROR, None)
         self._release()
         answers.count(
             client, request, self.id, model=model, route=self._route, status=status, reason=Reason.ENGINE_ERROR
@@ -476,6 +491,8 @@ class Exchange:
         if connection is not None:
             connection.release()
         self._phase = _ENDED
+        if self._span is not None:
+            self._end_span(status, reason, usage)
         replica, self._replica = self._replica, None
         if replica is not None:
             replica.release(self._weight)
@@ -510,6 +527,24 @@ class Exchange:
         if usage is not None:
             meters.count_usage(usage)
         client.ended(keep_alive=keep_alive and not client.plane.draining)
+
+    def _end_span(self, status: int, reason: str, usage: Usage | None) -> None:
+        span, self._span = self._span, None
+        if span is None:
+            return
+        replica = self._replica
+        candidate = next((each for each in self._candidates if each.replica is replica), None)
+        end_span(
+            span,
+            status=status,
+            reason=reason,
+            engine=candidate.deployment.engine if candidate is not None else None,
+            deployment=candidate.deployment.name if candidate is not None else None,
+            replica=replica.alias if replica is not None else None,
+            attempts=self._attempts,
+            overhead_ns=self._sent_at - self._read_at if self._sent_at else 0,
+            usage=usage,
+        )
 
     def _guarded(self, step: "Callable[[], None]") -> None:
         """Run a step that the event loop or an upstream began."""

@@ -20,6 +20,7 @@ from pilothouse.policy import routing, silence
 from pilothouse.policy.draw import Draws
 from pilothouse.policy.retry import RetryBudget
 from pilothouse.runtime.timer_wheel import TimerWheel
+from pilothouse.telemetry.traces import Traces
 
 if TYPE_CHECKING:
     from pilothouse.gateway.client_connection import ClientConnection
@@ -56,12 +57,14 @@ class DataPlane:
         seed: int,
         cors: CrossOrigin | None = None,
         access_log: AccessLog | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.limits = limits
         self.delays = Delays(limits)
         self.pepper = pepper
         self.cors = cors or CrossOrigin(())
         self.access_log = access_log
+        self.traces = traces
         self.meters = meters
         self.wheel = wheel
         self.loop = loop

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+import pilothouse
 from pilothouse.gateway.access_log import AccessLog
 from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.controller_link import ControllerLink
@@ -33,6 +34,7 @@ from pilothouse.policy.draw import Draws
 from pilothouse.runtime.timer_wheel import TICK, TimerWheel
 from pilothouse.telemetry import logs
 from pilothouse.telemetry.board import BoardWriter, board_path
+from pilothouse.telemetry.traces import Traces
 
 LISTEN_BACKLOG = 2048
 """The kernel caps it at net.core.somaxconn (4,096); a burst of a thousand clients waits instead of being refused."""
@@ -74,6 +76,7 @@ class Worker:
             seed=boot.index,
             cors=CrossOrigin(boot.cors_origins),
             access_log=self._access_log,
+            traces=_make_traces(boot),
         )
         self._host_load = HostLoad(Path(boot.board_dir), boot.index)
         self._link = ControllerLink(boot.control_socket, boot.index, self._apply)
@@ -103,6 +106,8 @@ class Worker:
         self._board.close()
         if self._access_log is not None:
             self._access_log.close()
+        if self._plane.traces is not None:
+            self._plane.traces.close()
 
     async def _listen(self, context: ssl.SSLContext | None) -> None:
         """Accept on the sockets with this context, and no more with the one before. Connections are not touched."""
@@ -198,6 +203,13 @@ class Worker:
             replica.retire()
         await asyncio.sleep(0)  # the aborted connections' last callbacks
         log.info("worker ends")
+
+
+def _make_traces(boot: WorkerBoot) -> Traces | None:
+    spec = boot.traces
+    if spec is None:
+        return None
+    return Traces(spec.endpoint, spec.sample, fleet=boot.fleet, worker=boot.index, version=pilothouse.__version__)
 
 
 def _running(plane: DataPlane) -> int:

@@ -6,7 +6,7 @@ A worker reads this and the last snapshot; it needs neither the fleet file nor t
 import msgspec
 
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import GatewayLimits, ListenAddress, TlsSpec
+from pilothouse.model.spec import GatewayLimits, ListenAddress, TlsSpec, TracesSpec
 
 
 class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +28,7 @@ class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] = ()
     access_log_path: str | None = None
     access_log_sample: float = 1.0
+    traces: TracesSpec | None = None
 
 
 class ControllerBoot(msgspec.Struct, frozen=True, kw_only=True):

@@ -125,6 +125,13 @@ class TlsSpec(msgspec.Struct, frozen=True, kw_only=True):
     client_ca: str | None = None
 
 
+class TracesSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Where traces are sent (a collector's base URL, OTLP over HTTP), and the share of requests that are traced."""
+
+    endpoint: str
+    sample: float
+
+
 class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
     """The data plane. `cors_origins` are the origins whose web pages may call it.
 
@@ -138,6 +145,7 @@ class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
     tls: TlsSpec | None = None
     cors_origins: tuple[str, ...] = ()
     access_log_sample: float | None = None
+    traces: TracesSpec | None = None
 
 
 class ControllerSpec(msgspec.Struct, frozen=True, kw_only=True):

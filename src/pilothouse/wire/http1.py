@@ -322,6 +322,10 @@ class ResponseError(Exception):
     """Raised by `ResponseParser.feed`: the upstream does not speak HTTP/1.1."""
 
 
+def _head_of_response_too_large() -> ResponseError:
+    return ResponseError(f"the head is larger than {MAX_RESPONSE_HEAD_BYTES} bytes")
+
+
 class ResponseParser:
     """Byte pump for what an engine sends, one response at a time.
 
@@ -335,6 +339,7 @@ class ResponseParser:
 
     __slots__ = (
         "_head_bytes",
+        "_headers_bytes",
         "_interim",
         "_known",
         "_last_headers",
@@ -357,6 +362,7 @@ class ResponseParser:
         self._last_headers: list[Header] | None = None
         self._interim = False
         self._head_bytes = 0
+        self._headers_bytes = 0
         self.status = 0
         self.content_length: int | None = None
         self.chunked = False
@@ -369,6 +375,7 @@ class ResponseParser:
     def reset(self) -> None:
         """Forget the last response."""
         self._head_bytes = 0
+        self._headers_bytes = 0
         self._interim = False
         self.status = 0
         self.content_length = None
@@ -401,12 +408,14 @@ class ResponseParser:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as error:
             raise ResponseError("the engine answered with an upgrade") from error
+        except httptools.HttpParserCallbackError as error:
+            raise (error.__context__ or error) from None
         except httptools.HttpParserError as error:
             raise ResponseError(str(error)) from error
         if self.status == 0:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
-                raise ResponseError(f"the head is larger than {MAX_RESPONSE_HEAD_BYTES} bytes")
+                raise _head_of_response_too_large()
         elif fresh:
             self._learn(data)
 
@@ -446,6 +455,9 @@ class ResponseParser:
         """A whole header, or a trailer, which is dropped."""
         if self.status or self.surplus:
             return
+        self._headers_bytes += len(name) + len(value) + 4
+        if self._headers_bytes > MAX_RESPONSE_HEAD_BYTES:
+            raise _head_of_response_too_large()
         name = name.lower()
         if name == b"content-length":
             self.content_length = int(value)

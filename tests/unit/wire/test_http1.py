@@ -303,6 +303,7 @@ class TestResponses:
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
             b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nA: " + b"x" * (MAX_RESPONSE_HEAD_BYTES + 1),
+            b"HTTP/1.1 200 OK\r\nA: " + b"x" * (MAX_RESPONSE_HEAD_BYTES + 1) + b"\r\n\r\n",
         ],
     )
     def test_what_is_not_http_is_an_error(self, data: bytes) -> None:

@@ -26,6 +26,9 @@ def begin_span(
     age_ns: int,
 ) -> Span | None:
     """The span of a request that began `age_ns` ago; `None` if it is not sampled."""
+    parent = next((value for name, value in request.trace if name == b"traceparent"), None)
+    if not traces.samples(parent, request_id):
+        return None
     operation = names.OPERATIONS[route]
     attributes: dict[str, Any] = {
         names.OPERATION_NAME: operation,
@@ -38,7 +41,6 @@ def begin_span(
         attributes[names.REQUEST_MAX_TOKENS] = body.max_output_tokens
     if key is not None:
         attributes[names.TENANT] = key.tenant
-    parent = next((value for name, value in request.trace if name == b"traceparent"), None)
     return traces.begin(parent, f"{operation} {body.model}", age_ns, attributes)
 
 

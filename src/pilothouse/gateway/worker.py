@@ -209,7 +209,14 @@ def _make_traces(boot: WorkerBoot) -> Traces | None:
     spec = boot.traces
     if spec is None:
         return None
-    return Traces(spec.endpoint, spec.sample, fleet=boot.fleet, worker=boot.index, version=pilothouse.__version__)
+    return Traces(
+        spec.endpoint,
+        spec.sample,
+        draws=Draws(boot.index),
+        fleet=boot.fleet,
+        worker=boot.index,
+        version=pilothouse.__version__,
+    )
 
 
 def _running(plane: DataPlane) -> int:

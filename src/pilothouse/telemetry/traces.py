@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pilothouse.model.errors import PilothouseError
+from pilothouse.policy.draw import Draws
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 """W3C Trace Context, 2.2.3."""
 
+_SAMPLED_FLAG = 0x01
+_MILLION = 1_000_000
 _EXPORT_TIMEOUT_S = 5
 _FLUSH_MS = 2000
 
@@ -42,13 +45,12 @@ class Traces:
     traced without a client's word. Raises PilothouseError `tracing_not_installed` without the extra.
     """
 
-    def __init__(self, endpoint: str, sample: float, *, fleet: str, worker: int, version: str) -> None:
+    def __init__(self, endpoint: str, sample: float, *, draws: Draws, fleet: str, worker: int, version: str) -> None:
         require_tracing()
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
         resource = Resource(
             {
@@ -58,17 +60,23 @@ class Traces:
                 "service.version": version,
             }
         )
-        self._provider: TracerProvider = TracerProvider(
-            sampler=ParentBased(TraceIdRatioBased(sample)), resource=resource
-        )
+        # Who is traced is decided here: the SDK's samplers cost ten times as much for each request that is not.
+        self._draws = draws
+        self._sampled = round(sample * _MILLION)
+        self._provider: TracerProvider = TracerProvider(sampler=ALWAYS_ON, resource=resource)
         exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_TIMEOUT_S)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("pilothouse.gateway", version)
 
-    def begin(
-        self, traceparent: bytes | None, name: str, age_ns: int, attributes: "Mapping[str, Any]"
-    ) -> "Span | None":
-        """A span that began `age_ns` ago, below the client's if it sent one; `None` if it is not sampled."""
+    def samples(self, traceparent: bytes | None, request: str) -> bool:
+        """Whether the request with this id is traced: as the client says, else by chance."""
+        found = _TRACEPARENT.fullmatch(traceparent) if traceparent is not None else None
+        if found is not None:
+            return bool(int(found[3], 16) & _SAMPLED_FLAG)
+        return self._draws.below(_MILLION, request, "trace") < self._sampled
+
+    def begin(self, traceparent: bytes | None, name: str, age_ns: int, attributes: "Mapping[str, Any]") -> "Span":
+        """A span that began `age_ns` ago, below the client's if it sent one."""
         from opentelemetry.trace import SpanKind
 
         span = self._tracer.start_span(
@@ -78,7 +86,7 @@ class Traces:
             attributes=dict(attributes),
             start_time=time.time_ns() - age_ns,
         )
-        return Span(span) if span.is_recording() else None
+        return Span(span)
 
     def close(self) -> None:
         """Send what is left, as far as that goes within two seconds."""

@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from data_plane import ENGINE_KEY, MODEL, RunningPlane, chat, data_plane, request, snapshot
 from pilothouse.model.errors import PilothouseError
+from pilothouse.policy.draw import Draws
 from pilothouse.telemetry.traces import Traces
 from pilothouse.testing.fake_engine import EngineOptions, FakeEngine, Script
 
@@ -75,7 +76,7 @@ def attributes(span: Any) -> dict[str, Any]:
 async def serving(
     collector: Collector, tmp_path: Path, sample: float
 ) -> AsyncIterator[tuple[FakeEngine, RunningPlane]]:
-    traces = Traces(collector.url, sample, fleet="tests", worker=2, version="9.9")
+    traces = Traces(collector.url, sample, draws=Draws(1), fleet="tests", worker=2, version="9.9")
     options = EngineOptions(served_model_names=(MODEL,), api_key=ENGINE_KEY, time_scale=0.01)
     async with contextlib.AsyncExitStack() as stack:
         engine = await stack.enter_async_context(FakeEngine(options))
@@ -165,6 +166,6 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(PilothouseError) as caught:
-        Traces("http://127.0.0.1:1", 1.0, fleet="f", worker=0, version="1")
+        Traces("http://127.0.0.1:1", 1.0, draws=Draws(1), fleet="f", worker=0, version="1")
     assert caught.value.code == "tracing_not_installed"
     assert "pilothouse[otel]" in caught.value.hint

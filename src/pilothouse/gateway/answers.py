@@ -59,16 +59,15 @@ def count(
     plane.meters.refused(model, route, status, reason)
     access_log = plane.access_log
     if access_log is not None and access_log.takes(own_id, status):
-        access_log.write(
-            request_id=own_id,
+        now, key = time.monotonic_ns(), client.key
+        tenant_and_key = (key.tenant, key.id) if key is not None else (None, None)
+        access_log.note(
+            (route, status, reason, model, *tenant_and_key, None, False),
+            now,
+            own_id,
+            now - client.received_at if client.received_at else 0,
+            len(request.body),
             client_request_id=request.request_id,
-            route=route,
-            status=status,
-            reason=reason,
-            model=model,
-            key=client.key,
-            duration_ns=time.monotonic_ns() - client.received_at if client.received_at else 0,
-            request_bytes=len(request.body),
         )
 
 

@@ -41,6 +41,8 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_advancing",
         "_checked",
+        "_cors_headers",
+        "_cors_lines",
         "_forwarded",
         "_forwarded_for",
         "_known_headers",
@@ -84,6 +86,8 @@ class ClientConnection(asyncio.Protocol):
         self._known_key: KeyView | None = None
         self._forwarded = b""
         self._forwarded_for: frozenset[bytes] = frozenset()
+        self._cors_headers: list[Header] = []
+        self._cors_lines = b""
         self._advancing = False
         self._lingering = False
         self._linger_bytes = 0
@@ -190,6 +194,12 @@ class ClientConnection(asyncio.Protocol):
             self._forwarded = forwarded_lines(self._known_headers, reserved)
             self._forwarded_for = reserved
         return self._forwarded
+
+    def cors_lines(self, request: Request) -> bytes:
+        """The header lines that let a web page read the answer. A client repeats its headers, so they are kept."""
+        if request.headers is not self._cors_headers:
+            self._cors_headers, self._cors_lines = request.headers, self.plane.cors.lines(request)
+        return self._cors_lines
 
     def ended(self, *, keep_alive: bool) -> None:
         """The answer to the request under way is written, whole."""

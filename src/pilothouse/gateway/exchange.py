@@ -144,9 +144,10 @@ class Exchange:
         """Choose a replica and send the request."""
         plane = self._client.plane
         plane.retry_budget.requests += 1
-        if plane.traces is not None:
+        traces = plane.traces
+        if traces is not None and traces.samples(self._request.trace, self.id):
             key, age_ns = self._client.key, time.monotonic_ns() - self._started_at
-            self._span = begin_span(plane.traces, self._request, self._body, self._route, self.id, key, age_ns)
+            self._span = begin_span(traces, self._request, self._body, self._route, self.id, key, age_ns)
         self._attempt()
 
     def _attempt(self) -> None:
@@ -189,7 +190,11 @@ class Exchange:
         self._connection = connection
         self._phase = _WAITING
         connection.owner = self
-        self._arm(self._delays.first_byte)
+        delays = self._delays
+        if delays.total:
+            self._arm(delays.first_byte)
+        else:
+            client.plane.wheel.arm(client, delays.first_byte)
         # One write for the usual small body; a copy of a large one would cost more than a second write.
         if len(data) < _COPIED_BYTES:
             connection.transport.write(head + data)
@@ -283,11 +288,11 @@ class Exchange:
         """An answer that is whole: one write."""
         status, request = self._status, self._request
         overhead_ns = self._sent_at - self._read_at
-        cors = self._client.plane.cors
-        if cors.enabled:
-            lines += cors.lines(request)
+        client = self._client
+        if client.plane.cors.enabled:
+            lines += client.cors_lines(request)
         head = client_head(request, status, lines, length=len(body), own_id=self.id, overhead_ns=overhead_ns)
-        self._client.transport.write(head + body)
+        client.transport.write(head + body)
         self._end(status, _OK if status < 400 else _ENGINE_ERROR, usage, keep_alive=request.keep_alive)
 
     def _relay_events(self, relay: EventRelay, data: bytes, *, last: bool) -> None:
@@ -352,7 +357,7 @@ class Exchange:
     def _head(self, *, length: int | None) -> bytes:
         assert self._connection is not None
         overhead_ns = self._sent_at - self._read_at
-        lines = self._connection.head().lines + self._client.plane.cors.lines(self._request)
+        lines = self._connection.head().lines + self._client.cors_lines(self._request)
         return client_head(self._request, self._status, lines, length=length, own_id=self.id, overhead_ns=overhead_ns)
 
     def _framed(self, data: bytes) -> bytes:
@@ -497,35 +502,30 @@ class Exchange:
         if replica is not None:
             replica.release(self._weight)
         now = time.monotonic_ns()
+        sent_at, first_content_at, started_at = self._sent_at, self._first_content_at, self._started_at
         access_log = client.plane.access_log
         if access_log is not None and access_log.takes(self.id, status):
-            access_log.write(
-                request_id=self.id,
-                client_request_id=self._request.request_id,
-                route=self._route,
-                status=status,
-                reason=reason,
-                model=self._body.model,
-                key=client.key,
-                duration_ns=now - self._started_at,
-                request_bytes=len(self._request.body),
-                replica=replica.alias if replica is not None else None,
-                attempts=self._attempts,
-                stream=self._body.stream,
-                overhead_ns=self._sent_at - self._read_at if self._sent_at else 0,
-                first_token_ns=self._first_content_at - self._started_at if self._first_content_at else 0,
-                usage=usage,
+            body, request, key = self._body, self._request, client.key
+            assert key is not None, "no request gets here without a key"
+            alias = replica.alias if replica is not None else None
+            access_log.note(
+                (self._route, status, reason, body.model, key.tenant, key.id, alias, body.stream),
+                now,
+                self.id,
+                now - started_at,
+                len(request.body),
+                self._attempts,
+                sent_at - self._read_at if sent_at else 0,
+                first_content_at - started_at if first_content_at else 0,
+                request.request_id,
+                usage,
             )
-        meters.request_ended(self._route, status, reason)
-        meters.duration.observe((now - self._started_at) / _SECOND)
-        if self._sent_at:
-            meters.overhead.observe((self._sent_at - self._read_at) / _SECOND)
-        if self._first_content_at:
-            meters.first_token.observe((self._first_content_at - self._started_at) / _SECOND)
+        overhead_ns = sent_at - self._read_at if sent_at else 0
+        meters.exchange_ended(self._route, status, reason, (now - started_at) / _SECOND, overhead_ns / _SECOND, usage)
+        if first_content_at:
+            meters.first_token.observe((first_content_at - started_at) / _SECOND)
             if usage is not None and usage.output_tokens > 1:
-                meters.inter_token.observe((now - self._first_content_at) / _SECOND / (usage.output_tokens - 1))
-        if usage is not None:
-            meters.count_usage(usage)
+                meters.inter_token.observe((now - first_content_at) / _SECOND / (usage.output_tokens - 1))
         client.ended(keep_alive=keep_alive and not client.plane.draining)
 
     def _end_span(self, status: int, reason: str, usage: Usage | None) -> None:

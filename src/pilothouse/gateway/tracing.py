@@ -24,11 +24,8 @@ def begin_span(
     request_id: RequestId,
     key: "KeyView | None",
     age_ns: int,
-) -> Span | None:
-    """The span of a request that began `age_ns` ago; `None` if it is not sampled."""
-    parent = next((value for name, value in request.trace if name == b"traceparent"), None)
-    if not traces.samples(parent, request_id):
-        return None
+) -> Span:
+    """The span of a request that began `age_ns` ago."""
     operation = names.OPERATIONS[route]
     attributes: dict[str, Any] = {
         names.OPERATION_NAME: operation,
@@ -41,7 +38,7 @@ def begin_span(
         attributes[names.REQUEST_MAX_TOKENS] = body.max_output_tokens
     if key is not None:
         attributes[names.TENANT] = key.tenant
-    return traces.begin(parent, f"{operation} {body.model}", age_ns, attributes)
+    return traces.begin(request.trace, f"{operation} {body.model}", age_ns, attributes)
 
 
 def engine_trace(span: Span, trace: list[Header]) -> list[Header]:

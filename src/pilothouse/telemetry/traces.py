@@ -13,9 +13,11 @@ from pilothouse.model.errors import PilothouseError
 from pilothouse.policy.draw import Draws
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from opentelemetry.sdk.trace import Span as SdkSpan
+
+    from pilothouse.wire.http1 import Header
 
 _TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 """W3C Trace Context, 2.2.3."""
@@ -69,20 +71,20 @@ class Traces:
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("pilothouse.gateway", version)
 
-    def samples(self, traceparent: bytes | None, request: str) -> bool:
-        """Whether the request with this id is traced: as the client says, else by chance."""
-        found = _TRACEPARENT.fullmatch(traceparent) if traceparent is not None else None
+    def samples(self, trace: "Sequence[Header]", request: str) -> bool:
+        """Whether the request with this id and these trace headers is traced: as its client says, else by chance."""
+        found = _parse(trace) if trace else None
         if found is not None:
             return bool(int(found[3], 16) & _SAMPLED_FLAG)
         return self._draws.below(_MILLION, request, "trace") < self._sampled
 
-    def begin(self, traceparent: bytes | None, name: str, age_ns: int, attributes: "Mapping[str, Any]") -> "Span":
+    def begin(self, trace: "Sequence[Header]", name: str, age_ns: int, attributes: "Mapping[str, Any]") -> "Span":
         """A span that began `age_ns` ago, below the client's if it sent one."""
         from opentelemetry.trace import SpanKind
 
         span = self._tracer.start_span(
             name,
-            context=_parent(traceparent),
+            context=_parent(_parse(trace)),
             kind=SpanKind.SERVER,
             attributes=dict(attributes),
             start_time=time.time_ns() - age_ns,
@@ -120,18 +122,22 @@ class Span:
         self._span.end()
 
 
-def _parent(traceparent: bytes | None) -> Any:
+def _parse(trace: "Sequence[Header]") -> re.Match[bytes] | None:
+    """The client's `traceparent`, if it is a valid one."""
+    return next((_TRACEPARENT.fullmatch(value) for name, value in trace if name == b"traceparent"), None)
+
+
+def _parent(found: re.Match[bytes] | None) -> Any:
     """The context that a client's header stands for; an empty one, for a new trace, without a valid header."""
     from opentelemetry.context import Context
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
-    found = _TRACEPARENT.fullmatch(traceparent) if traceparent is not None else None
     if found is None:
         return Context()
     context = SpanContext(
         trace_id=int(found[1], 16),
         span_id=int(found[2], 16),
         is_remote=True,
-        trace_flags=TraceFlags(int(found[3], 16) & TraceFlags.SAMPLED),
+        trace_flags=TraceFlags(int(found[3], 16) & _SAMPLED_FLAG),
     )
     return set_span_in_context(NonRecordingSpan(context), Context()) if context.is_valid else Context()

@@ -345,6 +345,7 @@ class ResponseParser:
         "_last_headers",
         "_last_status",
         "_parser",
+        "_taken_again",
         "body",
         "chunked",
         "complete",
@@ -361,6 +362,7 @@ class ResponseParser:
         self._last_status = 0
         self._last_headers: list[Header] | None = None
         self._interim = False
+        self._taken_again = False
         self._head_bytes = 0
         self._headers_bytes = 0
         self.status = 0
@@ -374,6 +376,12 @@ class ResponseParser:
 
     def reset(self) -> None:
         """Forget the last response."""
+        if self._taken_again:
+            self._taken_again = self.complete = False  # the parser has seen nothing of it
+            self.status = 0
+            self.headers = []
+            self.body = []
+            return
         self._head_bytes = 0
         self._headers_bytes = 0
         self._interim = False
@@ -395,7 +403,7 @@ class ResponseParser:
         body = self._known.body_of(data, MAX_RESPONSE_BYTES_AT_ONCE)
         if body is not None:
             self.status, self.headers = self._last_status, last
-            self.complete = self.keep_alive = True
+            self.complete = self.keep_alive = self._taken_again = True
         return body
 
     def feed(self, data: bytes) -> None:

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from data_plane import ENGINE_KEY, KEY, MODEL, RunningPlane, chat, data_plane, request, snapshot
-from pilothouse.gateway.access_log import AccessLog
+from pilothouse.gateway.access_log import AccessLog, RequestEnded
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.ids import RequestId
 from pilothouse.policy.draw import Draws
@@ -50,7 +51,8 @@ async def test_a_request_that_went_well(log: Log, tmp_path: Path) -> None:
         answer = await plane.ask(CHAT, chat(max_tokens=7), headers={"x-request-id": "mine"})
     (line,) = log.lines()
     assert line.pop("ts").endswith("Z")
-    assert line.pop("duration_ms") >= line.pop("overhead_ms") > 0
+    assert msgspec.convert(line, RequestEnded).reason == "ok"
+    assert line.pop("duration_us") >= line.pop("overhead_us") > 0
     assert line.pop("request_bytes") > 0
     assert line.pop("input_tokens") == answer.json()["usage"]["prompt_tokens"]
     assert line.pop("cached_tokens", 0) >= 0
@@ -101,7 +103,9 @@ async def test_streams_errors_and_disconnects(log: Log, tmp_path: Path) -> None:
     ]
     stream = log.lines()[0]
     assert (stream["stream"], stream["output_tokens"]) == (True, 7)
-    assert 0 < stream["first_token_ms"] <= stream["duration_ms"]
+    assert 0 < stream["first_token_us"] <= stream["duration_us"]
+    for line in log.lines():
+        msgspec.convert(line, RequestEnded)
 
 
 def test_a_share_of_the_good_and_all_of_the_bad(tmp_path: Path) -> None:

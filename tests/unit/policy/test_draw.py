@@ -14,6 +14,13 @@ def test_the_same_seed_request_and_purpose_draw_the_same() -> None:
     assert first != [Draws(1).below(10, each, "arm") for each in IDS]
 
 
+def test_purposes_are_independent() -> None:
+    for one, other in (("replica", "canary"), ("arm-a", "arm-b")):
+        pairs = Counter((Draws(1).below(2, each, one), Draws(1).below(2, each, other)) for each in IDS)
+        assert all(abs(count - 1000) < 150 for count in pairs.values()), pairs
+        assert len(pairs) == 4
+
+
 def test_draws_are_even_below_the_bound() -> None:
     for bound in (1, 2, 3, 7):
         counts = Counter(Draws(1).below(bound, each, "replica") for each in IDS)

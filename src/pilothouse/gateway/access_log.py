@@ -81,6 +81,7 @@ class AccessLog:
         self._log = EventLog(self._fd)
         self._draws = draws
         self._taken = round(sample * _MILLION)
+        self.takes_all = self._taken == _MILLION
         self._notes: list[_Note] = []
         self._beginnings: dict[object, bytes] = {}
         self._second = -1
@@ -88,7 +89,7 @@ class AccessLog:
 
     def takes(self, request: RequestId, status: int) -> bool:
         """Whether this request is written down: all that failed, of the others a share drawn by their ids."""
-        if status >= _FIRST_ERROR or self._taken == _MILLION:
+        if status >= _FIRST_ERROR or self.takes_all:
             return True
         return self._draws.below(_MILLION, request, "access log") < self._taken
 

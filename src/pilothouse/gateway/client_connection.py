@@ -116,7 +116,9 @@ class ClientConnection(asyncio.Protocol):
             request = parser.again(data) if self.exchange is None else None
             if request is not None:
                 self.received_at = self.read_at
-                self._begin(request)
+                if self.plane.draining:
+                    request.keep_alive = False
+                routes.dispatch(self, request)
                 return
             if not parser.in_message and not parser.complete:
                 self.received_at = self.read_at

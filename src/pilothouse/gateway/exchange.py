@@ -158,7 +158,8 @@ class Exchange:
         candidate = self._candidates[index]
         replica = self._replica = candidate.replica
         self._attempts += 1
-        replica.acquire(self._weight)
+        replica.load_tokens += self._weight
+        replica.in_flight_requests += 1
         connection = replica.take()
         if connection is not None:
             self._send(connection, candidate)
@@ -504,7 +505,7 @@ class Exchange:
         now = time.monotonic_ns()
         sent_at, first_content_at, started_at = self._sent_at, self._first_content_at, self._started_at
         access_log = client.plane.access_log
-        if access_log is not None and access_log.takes(self.id, status):
+        if access_log is not None and (access_log.takes_all or access_log.takes(self.id, status)):
             body, request, key = self._body, self._request, client.key
             assert key is not None, "no request gets here without a key"
             alias = replica.alias if replica is not None else None

@@ -114,7 +114,7 @@ class DataPlane:
         self, candidates: tuple[Candidate, ...], request: RequestId, failed: tuple[ReplicaId, ...]
     ) -> int | None:
         """The index of the candidate for a request that has already failed on `failed`."""
-        loads = [each.replica.in_flight_tokens + each.replica.elsewhere_tokens for each in candidates]
+        loads = [each.replica.load_tokens for each in candidates]
         if not failed and not self._suspected:
             return routing.least_loaded(loads, request, self._draws)
         self._forgive()

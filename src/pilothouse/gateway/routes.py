@@ -82,9 +82,35 @@ def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | 
 def dispatch(client: "ClientConnection", request: Request) -> None:
     """Serve one whole request: answer it now, or start an exchange that will."""
     route = _INFERENCE.get(request.path)
-    if route is not None and request.method == b"POST":
-        _serve_inference(client, request, route)
+    if route is None or request.method != b"POST":
+        _serve_other(client, request)
         return
+    key = client.authenticate(request)
+    if isinstance(key, Refusal):
+        answers.refuse(client, request, key, model=NO_MODEL, route=route)
+        return
+    body = inference_body.read(request.body, route)
+    if isinstance(body, Refusal):
+        answers.refuse(client, request, body, model=NO_MODEL, route=route)
+        return
+    entry = client.plane.table.models.get(body.model)
+    if entry is None:
+        refusal = _model_not_found(body.model)
+        answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route)
+        return
+    candidates = entry.routes.get(route)
+    if not candidates:
+        answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
+        return
+    limit = body.max_output_tokens
+    expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
+    weight = len(body.data) // BYTES_PER_TOKEN + 1 + expected
+    exchange = client.exchange = Exchange(client, request, body, route, candidates, entry, weight)
+    exchange.start()
+
+
+def _serve_other(client: "ClientConnection", request: Request) -> None:
+    """What is not inference: a browser's question, the models, health, or a refusal."""
     allowed = _allowed(request.path)
     permission = client.plane.cors.preflight(request, allowed) if allowed else None
     if permission is not None:
@@ -145,29 +171,6 @@ def _model_not_found(name: str) -> Refusal:
     return Refusal(code="model_not_found", message=message, param="model")
 
 
-def _serve_inference(client: "ClientConnection", request: Request, route: Route) -> None:
-    key = client.authenticate(request)
-    if isinstance(key, Refusal):
-        answers.refuse(client, request, key, model=NO_MODEL, route=route)
-        return
-    body = inference_body.read(request.body, route)
-    if isinstance(body, Refusal):
-        answers.refuse(client, request, body, model=NO_MODEL, route=route)
-        return
-    entry = client.plane.table.models.get(body.model)
-    if entry is None:
-        refusal = _model_not_found(body.model)
-        answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route)
-        return
-    candidates = entry.routes.get(route)
-    if not candidates:
-        answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
-        return
-    exchange = Exchange(client, request, body, route, candidates, entry, _weight(body))
-    client.exchange = exchange
-    exchange.start()
-
-
 def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Refusal:
     """Why a model of the fleet cannot serve a request now."""
     if route not in entry.routes:
@@ -176,10 +179,3 @@ def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Ref
         return Refusal(code="route_not_supported", message=message)
     message = f"No replica of the model `{body.model}` is ready to take requests now."
     return Refusal(code="no_ready_replica", message=message)
-
-
-def _weight(body: "InferenceBody") -> int:
-    """Tokens that the request counts for while it is in flight."""
-    limit = body.max_output_tokens
-    expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
-    return len(body.data) // BYTES_PER_TOKEN + 1 + expected

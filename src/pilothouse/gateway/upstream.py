@@ -93,9 +93,9 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._paused:
             self.resume()
-        keep_alive = self.head().keep_alive
+        head = self._head if self._head.headers is parser.headers else self.head()
         parser.reset()
-        self.replica.keep(self, keep_alive)
+        self.replica.keep(self, head.keep_alive)
 
     def abort(self) -> None:
         """Close now. The engine sees the connection go and stops generating; the owner hears nothing."""
@@ -172,6 +172,7 @@ class Replica:
     """A replica as a target of traffic: its endpoint, its idle connections, and what is in flight on it from here."""
 
     __slots__ = (
+        "_elsewhere_tokens",
         "_idle",
         "_loop",
         "_shown_requests",
@@ -180,12 +181,11 @@ class Replica:
         "_ssl",
         "_wheel",
         "alias",
-        "elsewhere_tokens",
         "endpoint",
         "heads",
         "id",
         "in_flight_requests",
-        "in_flight_tokens",
+        "load_tokens",
         "meters",
         "retired",
         "silences",
@@ -208,8 +208,8 @@ class Replica:
         self.endpoint = endpoint
         self.meters = meters
         self.in_flight_requests = 0
-        self.in_flight_tokens = 0
-        self.elsewhere_tokens = 0  # in flight from the other workers of this host, as last heard
+        self.load_tokens = 0  # in flight from here, and from the other workers of this host as last heard
+        self._elsewhere_tokens = 0
         self.silences = 0  # requests in a row that it let time out
         self.suspected_until = MonotonicNs(0)
         self.retired = False
@@ -230,26 +230,32 @@ class Replica:
         head = f"POST {endpoint.base_path}{route} HTTP/1.1\r\nhost: {host}:{endpoint.port}\r\n{authorization}"
         return head.encode("latin-1")
 
-    def acquire(self, tokens: int) -> None:
-        """Count a turn of `tokens` as in flight, until `release`."""
-        self.in_flight_tokens += tokens
-        self.in_flight_requests += 1
-
     def release(self, tokens: int) -> None:
-        """The turn is over."""
-        self.in_flight_tokens -= tokens
+        """A turn of `tokens`, which was added to what is in flight when it was sent here, is over."""
+        self.load_tokens -= tokens
         self.in_flight_requests -= 1
         if self.retired:
             self.show_load()  # no tick does it any more
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """What is in flight from here."""
+        return self.load_tokens - self._elsewhere_tokens
+
+    def hear_load(self, elsewhere_tokens: int) -> None:
+        """The other workers of this host have so much in flight."""
+        self.load_tokens += elsewhere_tokens - self._elsewhere_tokens
+        self._elsewhere_tokens = elsewhere_tokens
 
     def show_load(self) -> None:
         """Bring the gauges up to date. Nobody decides by them, so once a tick will do.
 
         By differences, since a replica that moved to another endpoint shares them with the one it was.
         """
-        self.meters.in_flight_tokens.add(self.in_flight_tokens - self._shown_tokens)
-        self.meters.in_flight_requests.add(self.in_flight_requests - self._shown_requests)
-        self._shown_tokens, self._shown_requests = self.in_flight_tokens, self.in_flight_requests
+        tokens, requests = self.in_flight_tokens, self.in_flight_requests
+        self.meters.in_flight_tokens.add(tokens - self._shown_tokens)
+        self.meters.in_flight_requests.add(requests - self._shown_requests)
+        self._shown_tokens, self._shown_requests = tokens, requests
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection, the one used last (it is the least likely to be closed by the other side)."""

@@ -170,7 +170,7 @@ class Worker:
         elsewhere = self._host_load.elsewhere()
         for replica in self._plane.table.replicas.values():
             replica.show_load()
-            replica.elsewhere_tokens = round(elsewhere.get(replica.id, 0.0))
+            replica.hear_load(round(elsewhere.get(replica.id, 0.0)))
 
     async def _drain(self) -> None:
         """Take nothing new, let what runs finish, end what does not, and leave."""

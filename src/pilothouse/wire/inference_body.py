@@ -93,18 +93,19 @@ def _read_stream(body: InferenceBody, route: Route) -> Refusal | None:
 
 
 def _read_output_limit(body: InferenceBody) -> Refusal | None:
+    fields = body.fields
     for name in _OUTPUT_LIMIT_FIELDS:
-        raw = body.fields.get(name)
-        if raw is None:
+        if name not in fields:
             continue
-        value = _decode_any(raw)
+        value = _decode_any(fields[name])
         if value is None:
             continue
-        if not isinstance(value, int) or isinstance(value, bool):
+        if type(value) is not int:
             return _wrong_type(name, "an integer", value)
         # llama.cpp takes -1 as "no limit"; engines judge the value, it only weighs load here.
         # Where two limits are given, the larger counts: a small one must not hide a large one.
-        body.max_output_tokens = max(body.max_output_tokens, value)
+        if value > body.max_output_tokens:
+            body.max_output_tokens = value
     return None
 
 

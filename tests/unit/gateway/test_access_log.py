@@ -51,7 +51,7 @@ async def test_a_request_that_went_well(log: Log, tmp_path: Path) -> None:
         answer = await plane.ask(CHAT, chat(max_tokens=7), headers={"x-request-id": "mine"})
     (line,) = log.lines()
     assert line.pop("ts").endswith("Z")
-    assert msgspec.convert(line, RequestEnded).reason == "ok"
+    assert msgspec.convert({**line, "ts": ""}, RequestEnded).reason == "ok"
     assert line.pop("duration_us") >= line.pop("overhead_us") > 0
     assert line.pop("request_bytes") > 0
     assert line.pop("input_tokens") == answer.json()["usage"]["prompt_tokens"]

@@ -22,7 +22,7 @@ from pilothouse.model.fleet import (
 )
 from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
 from pilothouse.model.requests import Route
-from pilothouse.model.spec import Timeouts, TracesSpec
+from pilothouse.model.spec import Timeouts
 
 KEY = "ph_bench"
 MODEL = "m"
@@ -31,8 +31,7 @@ _PEPPER = b"p" * 32
 
 def start(port: int, upstreams: list[int], directory: Path, workers: int = 1) -> list[subprocess.Popen[bytes]]:
     """Workers on one socket, before `upstreams`. On: keys, routing, accounting, metrics, time-outs by route, origins
-    of web pages, an access log of every request, and traces of one request in a hundred (to a collector that is not
-    there: the spans are made, and lost).
+    of web pages, and an access log of every request. Traces are an extra, and off as they are by default.
     """
     (directory / "pepper").write_bytes(_PEPPER)
     (directory / "snapshot.json").write_bytes(msgspec.json.encode(_snapshot(upstreams)))
@@ -56,7 +55,6 @@ def _start_one(index: int, listener: int, directory: Path) -> subprocess.Popen[b
         pepper_path=str(directory / "pepper"),
         cors_origins=("https://chat.example.com",),
         access_log_path=str(directory / f"access-{index}.log"),
-        traces=TracesSpec(endpoint="http://127.0.0.1:9", sample=0.01),
     )
     path = directory / f"boot-{index}.json"
     path.write_bytes(msgspec.json.encode(boot))

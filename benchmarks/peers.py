@@ -58,7 +58,7 @@ def _router(package: str, policy: str) -> Start:
         program = environment(package) / package.partition("==")[0]
         argv = [str(program), "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
         argv += ["--worker-urls", *(f"http://127.0.0.1:{each}" for each in upstreams)]
-        argv += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port()), "--log-level", "warn"]
+        argv += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port()), "--log-level", "warning"]
         return [_quietly(argv, directory / f"{package}-{policy}.log")]
 
     return start

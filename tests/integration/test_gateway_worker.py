@@ -76,6 +76,28 @@ async def test_told_to_stop_it_finishes_its_streams_and_takes_nothing_new(
             assert await worker.wait() == 0
 
 
+async def test_an_answer_under_way_when_the_drain_begins_says_that_the_connection_ends(home: WorkerHome) -> None:
+    async with engine() as upstream:
+        home.snapshot.write_bytes(fleet_of(upstream.port))
+        async with home.worker() as worker:
+            await worker.wait_for_line("worker serves")
+            upstream.script(Script(delay_s=0.3))
+            unary = await home.send(request(CHAT, chat(max_tokens=2)))
+            upstream.script(Script(stall_after=3, stall_s=0.3))
+            stream = await home.send(request(CHAT, chat(stream=True, max_tokens=9)))
+            _, headers = await stream.head()
+            assert "connection" not in headers, "it was promised to be kept"
+            worker.send(signal.SIGTERM)
+            await worker.wait_for_line("worker drains")
+            assert (await unary.answer()).headers["connection"] == "close"
+            while await stream.chunk():
+                pass
+            stream.writer.write(request(CHAT, chat(max_tokens=2)))
+            answer = await stream.answer()
+            assert (answer.status, answer.headers["connection"]) == (200, "close"), "a promise that is kept"
+            assert await worker.wait() == 0
+
+
 async def test_a_stream_that_outlives_the_drain_ends_with_an_error(home: WorkerHome) -> None:
     home.boot = msgspec.structs.replace(home.boot, limits=GatewayLimits(drain_timeout_s=0.3))
     async with engine() as upstream:

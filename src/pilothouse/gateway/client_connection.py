@@ -211,7 +211,8 @@ class ClientConnection(asyncio.Protocol):
         if not keep_alive:
             self.close()
             return
-        self.plane.wheel.arm(self, self.plane.delays.idle)
+        plane = self.plane
+        plane.wheel.arm(self, plane.delays.drained_idle if plane.draining else plane.delays.idle)
         parser = self.parser
         if (parser.complete or parser.in_message or parser.refusal) and not self._advancing:
             self._advance()

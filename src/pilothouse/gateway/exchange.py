@@ -290,7 +290,10 @@ class Exchange:
         status, request = self._status, self._request
         overhead_ns = self._sent_at - self._read_at
         client = self._client
-        if client.plane.cors.enabled:
+        plane = client.plane
+        if plane.draining:
+            request.keep_alive = False  # and the head says so
+        if plane.cors.enabled:
             lines += client.cors_lines(request)
         head = client_head(request, status, lines, length=len(body), own_id=self.id, overhead_ns=overhead_ns)
         client.transport.write(head + body)
@@ -357,6 +360,8 @@ class Exchange:
 
     def _head(self, *, length: int | None) -> bytes:
         assert self._connection is not None
+        if self._client.plane.draining:
+            self._request.keep_alive = False
         overhead_ns = self._sent_at - self._read_at
         lines = self._connection.head().lines + self._client.cors_lines(self._request)
         return client_head(self._request, self._status, lines, length=length, own_id=self.id, overhead_ns=overhead_ns)
@@ -366,7 +371,7 @@ class Exchange:
 
     def _keeps_alive(self) -> bool:
         """A body without a length ends with the connection where the client does not know chunks (HTTP/1.0)."""
-        return self._request.keep_alive and self._request.minor == 1 and not self._client.plane.draining
+        return self._request.keep_alive and self._request.minor == 1
 
     # Failures.
 
@@ -527,7 +532,7 @@ class Exchange:
             meters.first_token.observe((first_content_at - started_at) / _SECOND)
             if usage is not None and usage.output_tokens > 1:
                 meters.inter_token.observe((now - first_content_at) / _SECOND / (usage.output_tokens - 1))
-        client.ended(keep_alive=keep_alive and not client.plane.draining)
+        client.ended(keep_alive=keep_alive)
 
     def _end_span(self, status: int, reason: str, usage: Usage | None) -> None:
         span, self._span = self._span, None

@@ -31,15 +31,21 @@ SUSPICION = DurationNs(1 * SECOND)
 log = logging.getLogger("pilothouse.gateway")
 
 
+DRAINED_IDLE = DurationNs(SECOND)
+"""While the worker drains, how long a connection may wait for its next request. A client may be writing one at this
+very moment, and would lose it; in this time it gets an answer, and with it the word that the connection ends."""
+
+
 class Delays:
     """How long a client may take, converted once."""
 
-    __slots__ = ("body", "head", "idle")
+    __slots__ = ("body", "drained_idle", "head", "idle")
 
     def __init__(self, limits: GatewayLimits) -> None:
         self.head = seconds(limits.head_timeout_s)
         self.body = seconds(limits.body_timeout_s)
         self.idle = seconds(limits.idle_timeout_s)
+        self.drained_idle = DurationNs(min(self.idle, DRAINED_IDLE))
 
 
 class DataPlane:

@@ -41,12 +41,9 @@ LISTEN_BACKLOG = 2048
 
 _POLL_DRAINED_S = 0.02
 _LAST_WRITES_S = 0.5
-_IDLE_GRACE_S = 1.0
-"""A client may be writing its next request to an idle connection at this very moment, and would lose it. In this time
-it gets an answer, and with it the word that the connection ends."""
-
 _CERTIFICATES_EVERY_S = 0.5
 _HANDSHAKE_S = 10.0  # as long as for a request's head
+_SWITCH_INTERVAL_S = 0.0005
 _PARENT_GONE = "the supervisor is gone"
 
 log = logging.getLogger("pilothouse.gateway")
@@ -181,13 +178,11 @@ class Worker:
         for fd in self._boot.listen_fds:
             os.close(fd)  # the last copy of the last worker: from then on clients are refused and do not hang
         log.info("worker drains", extra={"exchanges": _running(plane), "connections": len(plane.connections)})
-        idle_until = time.monotonic() + min(_IDLE_GRACE_S, self._boot.limits.drain_timeout_s)
+        for connection in list(plane.connections):
+            if connection.exchange is None and not connection.parser.in_message:
+                plane.wheel.arm(connection, plane.delays.drained_idle)
         deadline = time.monotonic() + self._boot.limits.drain_timeout_s
-        while plane.connections and time.monotonic() < deadline:
-            if time.monotonic() >= idle_until:
-                for connection in list(plane.connections):
-                    if connection.exchange is None and not connection.parser.in_message:
-                        connection.close()
+        while plane.connections and time.monotonic() < deadline:  # noqa: ASYNC110 - streams end on their own
             await asyncio.sleep(_POLL_DRAINED_S)
         refusal = Refusal(code="shutting_down", message="The gateway is shutting down; the answer was cut short.")
         for connection in list(plane.connections):
@@ -209,6 +204,8 @@ def _make_traces(boot: WorkerBoot) -> Traces | None:
     spec = boot.traces
     if spec is None:
         return None
+    # The thread that sends spans may hold the interpreter for this long; by default 5 ms, a long pause in a stream.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     return Traces(
         spec.endpoint,
         spec.sample,

@@ -115,6 +115,7 @@ class RequestParser:
         "_parser",
         "_target",
         "_unfinished_head_bytes",
+        "_upgraded",
         "complete",
         "current",
         "discard_body",
@@ -135,6 +136,7 @@ class RequestParser:
         self._known = KnownHead()
         self._last: Request | None = None
         self._has_length = False
+        self._upgraded = False
         self._body_bytes = 0
         self.complete: deque[Request] = deque()
         self.current: Request | None = None
@@ -159,7 +161,7 @@ class RequestParser:
 
     def feed(self, data: bytes) -> None:
         """Take what the socket gave. Nothing is raised; see `complete`, `current` and `refusal`."""
-        if self.refusal is not None:
+        if self.refusal is not None or self._upgraded:
             return
         in_head = self.in_message and self.current is None
         starts_message = not self.in_message
@@ -172,6 +174,7 @@ class RequestParser:
             # An upgrade is an offer that we may ignore (RFC 9110, 7.8), but what follows it is not HTTP for llhttp.
             if self.complete and not _has_body(self._headers):
                 self.complete[-1].keep_alive = False
+                self._upgraded = True
             else:
                 self.complete.clear()
                 message = "A request with a body cannot ask for an upgrade."

@@ -163,13 +163,13 @@ _OPENING_TYPES = frozenset(
     {"message_start", "ping", "content_block_start", "response.created", "response.queued", "response.in_progress"}
 )
 _EMPTY = (b"null", b'""')
-_TEXT, _QUOTE, _ERROR = b'"delta":{"content":"', ord('"'), b'"error"'
+_TEXT, _QUOTE, _ERROR = b'"delta":{"content":"', b'"', b'"error"'
 
 
 def content_of_event(event: bytes) -> Content:
     """What `event`, one whole event, brings. Used until the first content of a stream has been seen."""
     text = event.find(_TEXT)
-    if text > 0 and event[text + len(_TEXT)] != _QUOTE and _ERROR not in event:
+    if text > 0 and not event.startswith(_QUOTE, text + len(_TEXT)) and _ERROR not in event:
         return Content.SOME  # as nearly all engines write it; a JSON string cannot hold these bytes
     data = sse.data_of(event)
     if not data:

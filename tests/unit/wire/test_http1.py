@@ -103,6 +103,8 @@ class TestRequests:
     def test_an_upgrade_is_an_offer_that_is_not_taken(self) -> None:
         found = fed(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
         assert [request.keep_alive for request in found.complete] == [False]
+        found.feed(post())
+        assert len(found.complete) == 1, "what follows it may be another protocol"
 
     def test_a_defect_in_a_callback_is_not_taken_for_a_refusal(self) -> None:
         class Defective(RequestParser):

@@ -100,6 +100,7 @@ class TestContentOfEvents:
             (delta(content="a"), Content.SOME),
             (b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n', Content.SOME),
             (b'data: {"choices":[{"delta":{"content":""}}]}\n\n', Content.NONE),
+            (b'data: {"choices":[{"delta":{"content":"', Content.SOME),
             (b'data: {"choices":[{"delta":{"content":"a"}}],"error":{"message":"m"}}\n\n', Content.ERROR),
             (delta(reasoning_content="a"), Content.SOME),
             (delta(tool_calls=[{"index": 0}]), Content.SOME),

@@ -5,20 +5,21 @@ import os
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from benchmarks import envoy, gateway_worker
-from benchmarks.bars.report import tell
 from benchmarks.fleets import free_port, wait_for
 from benchmarks.load import listens, stopping
+from benchmarks.packages import environment
 
 VLLM_ROUTER = "vllm-router==0.1.17"
 SGLANG_ROUTER = "sglang-router==0.3.2"
 LITELLM = "litellm[proxy]==1.106.12"
+
+PACKAGES = (VLLM_ROUTER, SGLANG_ROUTER, LITELLM)
 
 Start = Callable[[int, list[int], Path], list[subprocess.Popen[bytes]]]
 
@@ -29,18 +30,6 @@ class Running(msgspec.Struct, frozen=True):
     name: str
     port: int
     pids: list[int]
-
-
-def environment(package: str) -> Path:
-    """The `bin` of an environment that has this package, installed if it is not there yet."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pilothouse-bench" / package
-    done = cache / "installed"
-    if not done.exists():
-        tell(f"installing {package}")
-        venv.create(cache, with_pip=True, clear=True)
-        subprocess.run([cache / "bin" / "python", "-m", "pip", "install", "-q", package], check=True)
-        done.touch()
-    return cache / "bin"
 
 
 def _envoy(port: int, upstreams: list[int], directory: Path) -> list[subprocess.Popen[bytes]]:

@@ -420,7 +420,7 @@ async def test_a_stale_connection_is_replaced_without_a_word(tmp_path: Path) -> 
     ],
 )
 @pytest.mark.parametrize("how", ["close", "abort", "half_close"])
-async def test_a_client_that_goes_stops_its_engine(
+async def test_t1_a_client_that_goes_stops_its_engine(
     stream: bool, script: Script, phase: str, how: str, tmp_path: Path
 ) -> None:
     async with one_engine(tmp_path) as (engine, plane):
@@ -448,7 +448,7 @@ async def test_a_client_that_goes_stops_its_engine(
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_goes_while_its_replica_is_being_connected(tmp_path: Path) -> None:
+async def test_t1_a_client_that_goes_while_its_replica_is_being_connected(tmp_path: Path) -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

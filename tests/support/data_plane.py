@@ -106,6 +106,10 @@ class RunningPlane:
                 total += sum(sample.buckets) if sample.buckets else sample.value
         return total
 
+    def series(self) -> int:
+        """How many series the board has."""
+        return len(read_boards(self._board_dir).samples)
+
     def ended(self, reason: str) -> float:
         """Requests that ended for a reason."""
         return self.count(catalogue.REQUESTS, reason=reason)

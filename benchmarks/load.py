@@ -65,7 +65,7 @@ def run(port: int, pids: Sequence[int], directory: Path, text: str, *, connectio
         cpu_us=used / requests * 1e6,
         latency_s={
             percent: float(value) * _UNITS[unit]
-            for percent, value, unit in re.findall(r"^ +(\d+)%\s+([\d.]+)(us|ms|s|m)$", printed, re.MULTILINE)
+            for percent, value, unit in re.findall(r"^ +(\d+)%\s+([\d.]+)(us|ms|s|m)\s*$", printed, re.MULTILINE)
         },
         resident_mib=sum(map(resident_bytes, pids)) / 2**20,
     )

@@ -1,4 +1,4 @@
-"""The public trace of 27 clients, and its measure of fairness (Sheng et al., OSDI 2024, artifact Ying1123/VTC-artifact).
+"""The public trace of 27 clients, and its measure of fairness (Sheng et al., OSDI 2024; Ying1123/VTC-artifact).
 
 The trace is not part of the project: PILOTHOUSE_DATA names the directory that has `vtc/` in it.
 """

@@ -35,6 +35,7 @@ class Account:
     counter: float = 0.0
     weight: float = 1.0
     waiting: int = 0
+    handed_over: bool = False
 
 
 @dataclass(slots=True)
@@ -47,13 +48,16 @@ class FairCounters:
     accounts: dict[str, Account] = field(default_factory=dict)
     _waiting: int = 0
     _level: float = 0.0  # counter of the client that left the queue last
+    _head_start: float = 0.0  # what has to be served before the differences that were handed over are evened out
     _heap: list[tuple[float, str]] = field(default_factory=list)  # has an entry at or below each waiting counter
 
     def join(self, client: str, weight: float = 1.0) -> None:
         """A request of the client begins to wait."""
         account = self._account(client, weight)
         if account.waiting == 0:
-            account.counter = max(account.counter, self.level())
+            if not account.handed_over or self._head_start <= 0:
+                account.counter = max(account.counter, self.level())
+            account.handed_over = False
             if len(self._heap) > 2 * len(self.accounts) + _SLACK:
                 self._heap = [(each.counter, name) for name, each in self.accounts.items() if each.waiting]
                 heapq.heapify(self._heap)
@@ -82,6 +86,7 @@ class FairCounters:
         account = self.accounts[client]
         service = self.input_price * input_tokens + self.output_price * output_tokens
         account.counter += service / account.weight
+        self._head_start -= service / account.weight
         if service < 0 and account.waiting:
             heapq.heappush(self._heap, (account.counter, client))
 
@@ -123,14 +128,18 @@ class FairCounters:
         return best
 
     def export(self) -> dict[str, float]:
-        """The counters as distances to the level, to be given to another process."""
+        """How far clients are ahead of the level, to be handed to another process. What is behind it is a pause."""
         level = self.level()
-        return {client: account.counter - level for client, account in self.accounts.items()}
+        return {client: max(0.0, account.counter - level) for client, account in self.accounts.items()}
 
     def restore(self, counters: dict[str, float]) -> None:
-        """Go on from what another process exported. For counters that have no clients yet."""
-        for client, distance in counters.items():
-            self.accounts[client] = Account(counter=distance)
+        """Go on from what another process exported. For counters that have no clients yet.
+
+        The handover is a pause for everybody: whoever comes back first does not lift the others to its own counter,
+        until so much has been served that the differences would have been evened out.
+        """
+        self.accounts = {client: Account(counter=ahead, handed_over=True) for client, ahead in counters.items()}
+        self._head_start = max(counters.values(), default=0.0)
 
     def _pop(self) -> tuple[float, str] | None:
         """The waiting client with the least counter, taken off the heap; its caller puts it back.

@@ -90,7 +90,7 @@ class TokenEstimator:
         spread = n * sxx - sx * sx
         # Requests that all have one size tell nothing of the fixed part.
         ratio = (n * sxy - sx * sy) / spread if spread > 1e-9 * n * sxx else 0.0
-        if not _LEAST_RATIO <= ratio <= _GREATEST_RATIO:
-            ratio = min(_GREATEST_RATIO, max(_LEAST_RATIO, sxy / sxx))
-        self._ratio = ratio
-        self._fixed = max(0.0, (sy - ratio * sx) / n)
+        fixed = (sy - ratio * sx) / n
+        if fixed < 0.0 or not _LEAST_RATIO <= ratio <= _GREATEST_RATIO:
+            ratio, fixed = min(_GREATEST_RATIO, max(_LEAST_RATIO, sxy / sxx)), 0.0
+        self._ratio, self._fixed = ratio, fixed

@@ -1,4 +1,5 @@
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -9,12 +10,17 @@ def anyone(_: str) -> bool:
     return True
 
 
+def chosen(counters: FairCounters, uncached: Callable[[str], float] | None = None) -> str:
+    client = counters.choose(anyone, uncached)
+    assert client is not None
+    return client
+
+
 def serve(counters: FairCounters, rounds: int, tokens: int = 10) -> list[str]:
     """Serve whoever is next; everybody goes on waiting."""
     served = []
     for _ in range(rounds):
-        client = counters.choose(anyone)
-        assert client is not None
+        client = chosen(counters)
         served.append(client)
         counters.charge(client, tokens, 0)
     return served
@@ -95,8 +101,7 @@ def test_within_the_quantum_the_longest_cached_prefix_goes_first() -> None:
     uncached = {"a": 1.0, "b": 0.1}
     served = []
     for _ in range(20):
-        client = counters.choose(anyone, uncached.__getitem__)
-        assert client is not None
+        client = chosen(counters, uncached.__getitem__)
         served.append(client)
         counters.charge(client, 30, 0)
     assert served[:4] == ["b"] * 4  # until it is more than the quantum ahead
@@ -109,8 +114,7 @@ def test_cached_tokens_get_a_client_more_done() -> None:
         counters.join(client)
     done = {"a": 0, "b": 0}
     for _ in range(300):
-        client = counters.choose(anyone)
-        assert client is not None
+        client = chosen(counters)
         counters.charge(client, 100 if client == "a" else 50, 0)
         done[client] += 1
     assert done["b"] == pytest.approx(2 * done["a"], abs=2)
@@ -129,8 +133,7 @@ def test_two_clients_that_keep_waiting_never_differ_by_more_than_the_bound(seed:
     running: list[tuple[str, int]] = []
     for _ in range(3000):
         while sum(output for _, output in running) < in_flight - longest:
-            client = counters.choose(anyone, lambda name: draw.random())
-            assert client is not None
+            client = chosen(counters, lambda name: draw.random())
             inputs = draw.randint(1, longest)
             counters.charge(client, inputs, 0)
             service[client] += inputs

@@ -62,3 +62,12 @@ def test_what_is_kept_is_bounded() -> None:
         expected.observe(f"t{tenant}", "m", 5000)
     assert expected.expect("t0", "other", None) == PRIOR_TOKENS
     assert len(expected._learned) == 10
+
+
+def test_requests_for_one_token_teach_nothing() -> None:
+    expected = ExpectedOutput()
+    for _ in range(500):
+        expected.observe("t", "m", 1, cut_off=True)
+    assert expected.expect("t", "m", None) == PRIOR_TOKENS
+    expected.observe("t", "m", 5000, cut_off=True)
+    assert expected.expect("t", "m", None) > PRIOR_TOKENS

@@ -25,9 +25,8 @@ class Window(enum.StrEnum):
 RATE_WINDOWS = (Window.REQUESTS, Window.INPUT_TOKENS, Window.OUTPUT_TOKENS, Window.TOTAL_TOKENS)
 """The windows per minute, in the order of a request's costs."""
 
-BUDGET_WINDOWS = frozenset(
-    (Window.TOKENS_PER_DAY, Window.TOKENS_PER_MONTH, Window.MONEY_PER_DAY, Window.MONEY_PER_MONTH)
-)
+MONEY_WINDOWS = frozenset((Window.MONEY_PER_DAY, Window.MONEY_PER_MONTH))
+BUDGET_WINDOWS = frozenset((Window.TOKENS_PER_DAY, Window.TOKENS_PER_MONTH)) | MONEY_WINDOWS
 
 _LEVEL_NAMES = {Level.ORGANISATION: "organisation", Level.TENANT: "tenant", Level.KEY: "key"}
 
@@ -37,7 +36,8 @@ class LimitRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
     `asked` and `remaining` are in what the window counts (for money: billionths of the currency). `retry_after_s` is
     the whole number of seconds, at least 1, after which the same request fits if nothing else comes; `None` when it
-    never will, because it asks for more than the limit holds when it is full.
+    never will, because it asks for more than the limit holds when it is full. `unavailable`: the limit is shared, and
+    whoever keeps it does not answer.
     """
 
     level: Level
@@ -46,16 +46,21 @@ class LimitRefusal(msgspec.Struct, frozen=True, kw_only=True):
     asked: int
     remaining: int
     retry_after_s: int | None
+    unavailable: bool = False
 
     @property
     def code(self) -> str:
         """The code in the error table: a spent budget is not a rate, and clients must not retry it."""
+        if self.unavailable:
+            return "limits_unavailable"
         return "insufficient_quota" if self.window in BUDGET_WINDOWS else "rate_limit_exceeded"
 
     @property
     def refusal(self) -> Refusal:
         """The refusal as the client hears it."""
         level = _LEVEL_NAMES[self.level]
+        if self.unavailable:
+            return Refusal(code=self.code, message=f"The {level}'s limit ({self.window}) cannot be checked now.")
         if self.window in BUDGET_WINDOWS:
             return Refusal(code=self.code, message=f"The {level} has spent its budget ({self.window}).")
         message = f"The {level}'s limit of {self.limit} {self.window} is reached"

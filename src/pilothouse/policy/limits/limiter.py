@@ -4,6 +4,10 @@ A hundred thousand keys of which a thousand are used cost the state of a thousan
 place: what has been used stays used, and reservations under way end where they began.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
 from pilothouse.model.ids import KeyId, OrganisationId, TenantId
 from pilothouse.model.tenants import (
     NO_LIMITS,
@@ -24,15 +28,29 @@ Subject = tuple[Level, str]
 """Whose limits: a level, and the id of an organisation, a tenant or a key."""
 
 
-class Limiter:
+_State = TypeVar("_State", bound="LevelState")
+_Plan = TypeVar("_Plan")
+
+
+class LevelState(Protocol):
+    """What is used of the limits of one organisation, tenant or key."""
+
+    def change(self, limits: Limits, now: int) -> None:
+        """Go on under other limits."""
+
+    def is_as_new(self, now: int) -> bool:
+        """Whether nothing of what has been used matters any more."""
+
+
+class PlanBook(ABC, Generic[_State, _Plan]):
     """The plans of one gateway worker. `now` is monotonic, in nanoseconds."""
 
     def __init__(self) -> None:
         self._organisations: dict[OrganisationId, Organisation] = {}
         self._tenants: dict[TenantId, Tenant] = {}
         self._keys: dict[KeyId, Key] = {}
-        self._plans: dict[KeyId, LimitPlan] = {}
-        self._states: dict[Subject, _LimitsInUse] = {}
+        self._plans: dict[KeyId, _Plan] = {}
+        self._states: dict[Subject, _State] = {}
 
     def use(self, directory: TenantDirectory, now: int) -> None:
         """Go on with another directory. Limits that nobody has any more are forgotten."""
@@ -40,56 +58,49 @@ class Limiter:
         self._tenants = {each.id: each for each in directory.tenants}
         self._keys = {each.id: each for each in directory.keys}
         self._plans = {}
-        for subject in list(self._states):
+        for subject, state in list(self._states.items()):
             limits = self._limits_of(subject)
             if limits is None:
                 del self._states[subject]
             else:
-                self._states[subject].change(limits, now)
+                state.change(limits, now)
 
-    def plan(self, key: KeyId, now: int) -> LimitPlan | None:
+    def plan(self, key: KeyId, now: int) -> _Plan | None:
         """The limits of a key; `None` if the directory does not have it."""
         plan = self._plans.get(key)
         if plan is None and key in self._keys:
-            plan = self._plans[key] = self._make(key, now)
+            plan = self._plans[key] = self._new_plan(self._states_of(self._keys[key], now))
         return plan
 
-    def record_spent(self, subject: Subject, window: Window, used: int, wall: int, now: int) -> None:
-        """Begin a budget's period, the one `wall` is in, with what the ledger says has been used of it already."""
-        if self._limits_of(subject) is not None:
-            for budget in self._state(subject, now).budgets:
-                if budget.window is window:
-                    budget.enter(wall)
-                    budget.used = used
-
     def forget_idle(self, now: int) -> int:
-        """Give up the state of keys that are as if never used, and how many that were. To be called now and then."""
-        idle = {subject for subject, state in self._states.items() if subject[0] is Level.KEY and state.is_as_new(now)}
+        """Give up the state of keys that are as if never used, and say of how many. To be called now and then."""
+        idle = [subject for subject, state in self._states.items() if subject[0] is Level.KEY and state.is_as_new(now)]
         for subject in idle:
             del self._states[subject]
             self._plans.pop(KeyId(subject[1]), None)
         return len(idle)
 
-    def _make(self, key_id: KeyId, now: int) -> LimitPlan:
-        key = self._keys[key_id]
-        tenant = self._tenants[key.tenant]
-        states = [
-            self._state((Level.ORGANISATION, tenant.organisation), now),
-            self._state((Level.TENANT, tenant.id), now),
-            self._state((Level.KEY, key.id), now),
-        ]
-        return LimitPlan(
-            [rate for state in states for rate in state.rates],
-            [slots for state in states for slots in state.concurrency],
-            [budget for state in states for budget in state.budgets],
-        )
+    @abstractmethod
+    def _new_state(self, subject: Subject, limits: Limits, now: int) -> _State: ...
 
-    def _state(self, subject: Subject, now: int) -> "_LimitsInUse":
+    @abstractmethod
+    def _new_plan(self, states: Sequence[_State]) -> _Plan: ...
+
+    def _states_of(self, key: Key, now: int) -> list[_State]:
+        tenant = self._tenants[key.tenant]
+        subjects = (
+            (Level.ORGANISATION, tenant.organisation),
+            (Level.TENANT, tenant.id),
+            (Level.KEY, key.id),
+        )
+        return [self._state(subject, now) for subject in subjects]
+
+    def _state(self, subject: Subject, now: int) -> _State:
         state = self._states.get(subject)
         if state is None:
             limits = self._limits_of(subject)
             assert limits is not None
-            state = self._states[subject] = _LimitsInUse(subject[0], limits, now)
+            state = self._states[subject] = self._new_state(subject, limits, now)
         return state
 
     def _limits_of(self, subject: Subject) -> Limits | None:
@@ -102,6 +113,28 @@ class Limiter:
         else:
             found = self._organisations.get(OrganisationId(name))
         return None if found is None else found.limits
+
+
+class Limiter(PlanBook["_LimitsInUse", LimitPlan]):
+    """The limits of a gateway that is alone: nobody else spends them."""
+
+    def record_spent(self, subject: Subject, window: Window, used: int, wall: int, now: int) -> None:
+        """Begin a budget's period, the one `wall` is in, with what the ledger says has been used of it already."""
+        if self._limits_of(subject) is not None:
+            for budget in self._state(subject, now).budgets:
+                if budget.window is window:
+                    budget.enter(wall)
+                    budget.used = used
+
+    def _new_state(self, subject: Subject, limits: Limits, now: int) -> "_LimitsInUse":
+        return _LimitsInUse(subject[0], limits, now)
+
+    def _new_plan(self, states: Sequence["_LimitsInUse"]) -> LimitPlan:
+        return LimitPlan(
+            [rate for state in states for rate in state.rates],
+            [slots for state in states for slots in state.concurrency],
+            [budget for state in states for budget in state.budgets],
+        )
 
 
 class _LimitsInUse:

@@ -3,7 +3,7 @@
 A plan is made of limits that several plans share: those of an organisation are in the plans of all its keys.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pilothouse.policy.limits.decision import RATE_WINDOWS, BudgetAlarm, LimitRefusal, Window, WindowStatus
 from pilothouse.policy.limits.reservation import Demand, Reservation
@@ -31,8 +31,9 @@ class LimitPlan:
         self._rates = tuple((rate, RATE_WINDOWS.index(rate.window)) for rate in rates)
         self._concurrency = tuple(concurrency)
         self._budgets = tuple(budgets)
-        self._output_capacity = _least_capacity(rates, Window.OUTPUT_TOKENS)
-        self._total_capacity = _least_capacity(rates, Window.TOTAL_TOKENS)
+        bursts = [(rate.window, rate.burst // TOKEN) for rate in rates]
+        self._output_capacity = least_capacity(bursts, Window.OUTPUT_TOKENS)
+        self._total_capacity = least_capacity(bursts, Window.TOTAL_TOKENS)
 
     def reserve(self, demand: Demand, now: int, wall: int) -> Reservation | LimitRefusal:
         """Take what the request asks for from every limit, or say which limit is in the way and take nothing.
@@ -155,7 +156,7 @@ class LimitPlan:
                 tats.append(now * rate.per_minute + used)
         if may_pass:
             return tats
-        return max(in_the_way, key=lambda each: _UNLIMITED if each.retry_after_s is None else each.retry_after_s)
+        return longest_wait(in_the_way)
 
 
 def _at_once(slots: Concurrency) -> LimitRefusal:
@@ -184,5 +185,11 @@ def _refusal(
     )
 
 
-def _least_capacity(rates: Sequence[Rate], window: Window) -> int:
-    return min((rate.burst // TOKEN for rate in rates if rate.window is window), default=_UNLIMITED)
+def least_capacity(bursts: Iterable[tuple[Window, int]], window: Window) -> int:
+    """What the tightest limit of a window holds when it is full; a very large number if there is none."""
+    return min((burst for each, burst in bursts if each is window), default=_UNLIMITED)
+
+
+def longest_wait(refusals: Iterable[LimitRefusal]) -> LimitRefusal:
+    """Of several limits in the way, the one that is in the way longest."""
+    return max(refusals, key=lambda each: _UNLIMITED if each.retry_after_s is None else each.retry_after_s)

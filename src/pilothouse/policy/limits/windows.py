@@ -14,7 +14,7 @@ from pilothouse.policy.limits.decision import BudgetAlarm, Window
 TOKEN = 60 * SECOND
 """What a token (or a request) costs in the units of a rate: a minute, since limits are per minute."""
 
-_BUDGET_WINDOWS = {
+BUDGET_WINDOW_OF = {
     (Period.DAY, False): Window.TOKENS_PER_DAY,
     (Period.DAY, True): Window.MONEY_PER_DAY,
     (Period.MONTH, False): Window.TOKENS_PER_MONTH,
@@ -93,7 +93,7 @@ class Budget:
         self.level = level
         self.money = money
         self.period = spec.period
-        self.window = _BUDGET_WINDOWS[spec.period, money]
+        self.window = BUDGET_WINDOW_OF[spec.period, money]
         self.used = 0
         self.starts = 0
         self.ends = 0

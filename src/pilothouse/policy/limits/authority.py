@@ -5,8 +5,11 @@ rate goes on filling up to what its holders leave. The authority charges what wo
 of what was held by a worker that is not heard of for a term.
 
 The numbers of a report are totals since the worker began, so that a report that arrives twice, or whose answer is
-lost, changes nothing the second time. An authority that has lost its memory is told by the workers what they hold and
-how far a rate was used; until all of them have had a term to do so it hands out nothing new of that limit.
+lost, changes nothing the second time.
+
+An authority that has lost its memory has a new incarnation. The first worker to come with an earlier one makes it hand
+out nothing new for a term, in which all workers tell it what they hold and how far the rates were used (they report
+twice in a term). What has been spent of budgets it learns from the ledger (`record_used`).
 
 The same steps are in Lua for Redis (`store/redis_authority.lua`); a test holds the two together. Times are whole
 microseconds, which Lua's floating point has room for.
@@ -46,7 +49,7 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
     `spent` and `refunded` are totals since the worker began; of slots and budgets unspent reservations lower `spent`
     instead, so that a worker's `spent` slots are those in use. `mark` is the oldest mark of the reservations that were
     refunded since the last answer. `keep` is what the worker holds unspent and does not give back, `want` what it
-    would like to have beside it. The rest is what the last answer said, from `incarnation` "" if there was none.
+    would like to have beside it. The `known_*` are what the last answer said.
     """
 
     limit: SharedLimit
@@ -55,27 +58,43 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
     mark: int = 0
     keep: int = 0
     want: int = 0
-    incarnation: str = ""
     known_spent: int = 0
     known_refunded: int = 0
     known_used: int = 0
     known_returned: int = 0
 
 
-class LeaseAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker holds from now on, for a term, and what nobody holds (`left`).
+class LeaseBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Reports of one worker on limits of one organisation. `worker` names one life of one process.
 
-    `incarnation` changes when the authority has lost its memory; `used` and `returned` are for the worker to tell then.
+    `incarnation` is that of the authority's last answer, "" if there was none.
     """
 
-    name: str
+    worker: str
+    scope: str
     incarnation: str
+    reports: tuple[LeaseReport, ...] = ()
+
+
+class LeaseAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker holds from now on, for a term, and what nobody holds (`left`). The rest it has to tell back."""
+
+    name: str
     held: int
     left: int
     spent: int
     refunded: int
     used: int
     returned: int
+
+
+class LeaseAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a batch, at `now_us` of the authority's own clock."""
+
+    scope: str
+    incarnation: str
+    now_us: int
+    answers: tuple[LeaseAnswer, ...] = ()
 
 
 class _Lease:
@@ -91,13 +110,12 @@ class _Lease:
 class _LimitState:
     """`used` is a rate's theoretical arrival time in microseconds, of other limits what is used of them."""
 
-    __slots__ = ("leases", "period", "recovers_at", "returned", "used")
+    __slots__ = ("leases", "period", "returned", "used")
 
     def __init__(self) -> None:
         self.used = 0
         self.returned = 0
         self.period = 0
-        self.recovers_at = 0
         self.leases: dict[str, _Lease] = {}
 
 
@@ -111,9 +129,21 @@ class LeaseAuthority:
         self.incarnation = incarnation
         self.term_us = term_us
         self._states: dict[str, _LimitState] = {}
+        self._recovers_at: dict[str, int] = {}
 
-    def handle(self, worker: str, report: LeaseReport, now_us: int) -> LeaseAnswer:
-        """Take a worker's report, and say what it holds from now on. `worker` names one life of one process."""
+    def handle(self, batch: LeaseBatch, now_us: int) -> LeaseAnswers:
+        """Take a worker's reports, and say what it holds from now on."""
+        was_lost = batch.incarnation not in ("", self.incarnation)
+        if was_lost:
+            self._recovers_at.setdefault(batch.scope, now_us + self.term_us)
+        may_grant = now_us >= self._recovers_at.get(batch.scope, 0)
+        answers = tuple(
+            self._answer(batch.worker, report, now_us, was_lost=was_lost, may_grant=may_grant)
+            for report in batch.reports
+        )
+        return LeaseAnswers(scope=batch.scope, incarnation=self.incarnation, now_us=now_us, answers=answers)
+
+    def _answer(self, worker: str, report: LeaseReport, now_us: int, *, was_lost: bool, may_grant: bool) -> LeaseAnswer:
         limit = report.limit
         state = self._states.get(limit.name)
         if state is None:
@@ -124,7 +154,10 @@ class LeaseAuthority:
             state.used = 0
         lease = state.leases.get(worker)
         if lease is None:
-            lease = state.leases[worker] = self._meet(state, report, now_us)
+            lease = state.leases[worker] = _meet(report, was_lost=was_lost)
+        if was_lost and limit.kind is LimitKind.RATE:
+            state.used = max(state.used, report.known_used)
+            state.returned = max(state.returned, report.known_returned)
         spent = report.spent - lease.spent
         lease.spent = report.spent
         lease.held = max(0, min(lease.held - spent, report.keep))
@@ -135,14 +168,13 @@ class LeaseAuthority:
         else:
             state.used += spent
         free = _free(state, limit, now_us)
-        if now_us >= state.recovers_at:
+        if may_grant:
             granted = max(0, min(report.want, free))
             lease.held += granted
             free -= granted
         lease.expires_at = now_us + self.term_us
         return LeaseAnswer(
             name=limit.name,
-            incarnation=self.incarnation,
             held=lease.held,
             left=max(0, free),
             spent=lease.spent,
@@ -162,26 +194,19 @@ class LeaseAuthority:
         """Give up limits that are as if never used. To be called now and then."""
         for name, state in list(self._states.items()):
             idle = all(lease.expires_at <= now_us and not lease.held for lease in state.leases.values())
-            if idle and state.period == 0 and state.used <= now_us and state.recovers_at <= now_us:
+            if idle and state.period == 0 and state.used <= now_us:
                 del self._states[name]
 
-    def _meet(self, state: _LimitState, report: LeaseReport, now_us: int) -> _Lease:
-        """A worker without a lease: a new one, one whose lease has ended, or one of before the memory was lost."""
-        if report.limit.kind is LimitKind.SLOTS:
-            lease = _Lease(0, 0, report.keep + report.spent)
-        elif report.incarnation == self.incarnation and not report.keep:
-            # When its lease ended, all that it held was charged.
-            lease = _Lease(report.spent, report.known_refunded, 0)
-        else:
-            unreported = max(0, report.spent - report.known_spent)
-            lease = _Lease(report.known_spent, report.known_refunded, report.keep + unreported)
-        if report.incarnation not in ("", self.incarnation):
-            if report.limit.kind is not LimitKind.SLOTS:
-                state.used = max(state.used, report.known_used)
-                state.returned = max(state.returned, report.known_returned)
-            if lease.held:
-                state.recovers_at = now_us + self.term_us
-        return lease
+
+def _meet(report: LeaseReport, *, was_lost: bool) -> _Lease:
+    """A worker without a lease: a new one, one whose lease has ended, or one of before the memory was lost."""
+    if report.limit.kind is LimitKind.SLOTS:
+        return _Lease(0, 0, report.keep + report.spent)
+    if was_lost:
+        unreported = max(0, report.spent - report.known_spent)
+        return _Lease(report.known_spent, report.known_refunded, report.keep + unreported)
+    # When its lease ended, all that it held was charged.
+    return _Lease(report.spent, report.known_refunded, report.keep)
 
 
 def _expire(state: _LimitState, limit: SharedLimit, now_us: int) -> None:

@@ -41,19 +41,34 @@ class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
     open_ratio: float = 0.0
 
 
+class Mark:
+    """Tells the authority how much of a reservation had drained when it was refunded: `used + returned` of a rate.
+
+    One for all reservations between two reports. Until the answer to the report that has them its value is an earlier
+    one, which is on the safe side.
+    """
+
+    __slots__ = ("reported", "value")
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+        self.reported = False
+
+
 class Lease:
     """What this worker holds of one limit: `credit` tokens, requests or money, to be spent until `expires_at`.
 
-    `spent` and `refunded` are totals. A reservation keeps the `mark` of its time, so that the authority can tell how
-    much of it had drained when it was refunded.
+    `spent` and `refunded` are totals; `mark` is for the reservations since the last report.
     """
 
     __slots__ = (
+        "_drains_at",
         "_followed_at",
         "_followed_spent",
         "_last",
         "_pace",
         "_refund_mark",
+        "_reported_mark",
         "_spec",
         "asked",
         "credit",
@@ -79,12 +94,14 @@ class Lease:
         self.expires_at = 0
         self.spent = 0
         self.refunded = 0
-        self.mark = 0
+        self.mark = Mark(0)
+        self._reported_mark = self.mark
         self.left = 0
         self.asked = 0
         self.spare: Spare | None = None
         self._refund_mark = _NO_MARK
         self._last = _NO_ANSWER
+        self._drains_at = 0
         self._pace = 0.0
         self._followed_at = 0
         self._followed_spent = 0
@@ -102,14 +119,14 @@ class Lease:
         self.limit = msgspec.structs.replace(_shared(self.limit.name, self.window, spec), period=self.limit.period)
         self.spare = None
 
-    def give_back(self, amount: int, mark: int, *, reported: bool) -> None:
-        """A reservation did not need so much. `reported`: the authority has been told of it, and has charged it."""
-        if not reported or self.limit.kind is not LimitKind.RATE:
+    def give_back(self, amount: int, mark: Mark) -> None:
+        """A reservation did not need so much. What the authority has charged already comes back through it."""
+        if mark.reported and self.limit.kind is LimitKind.RATE:
+            self.refunded += amount
+            self._refund_mark = min(self._refund_mark, mark.value)
+        else:
             self.spent -= amount
             self.credit += amount
-        else:
-            self.refunded += amount
-            self._refund_mark = min(self._refund_mark, mark)
 
     def has_news(self, now: int, settings: LeaseSettings) -> bool:
         """Whether the authority has to hear of it: something was spent, is wanted or not needed, or the end is near.
@@ -123,13 +140,17 @@ class Lease:
             self.asked
             or self.has_unreported
             or self.credit > self._target
-            or (self.is_held and self.expires_at - now < settings.term // 2)
+            or ((self.is_held or now < self._drains_at) and self.expires_at - now < settings.term // 2)
         )
 
     @property
     def has_unreported(self) -> bool:
         """Whether the authority does not know yet what was spent."""
         return self.spent != self._last.spent or self.refunded != self._last.refunded
+
+    def is_known(self, now: int) -> bool:
+        """Whether an authority that has lost its memory needs to be told of it."""
+        return self.is_held or self.has_unreported or now < self._drains_at
 
     @property
     def is_held(self) -> bool:
@@ -143,6 +164,9 @@ class Lease:
     def report(self, now: int) -> LeaseReport:
         """What to tell the authority. What is not kept is not spent from here on either."""
         target = self._target
+        self.mark.reported = True
+        self._reported_mark = self.mark
+        self.mark = Mark(self.mark.value)
         self.credit = min(self.credit, target if now < self.expires_at else 0)
         return LeaseReport(
             limit=self.limit,
@@ -151,21 +175,22 @@ class Lease:
             mark=self._refund_mark if self.refunded != self._last.refunded else 0,
             keep=max(0, self.credit),
             want=max(0, target - self.credit),
-            incarnation=self._last.incarnation,
             known_spent=self._last.spent,
             known_refunded=self._last.refunded,
             known_used=self._last.used,
             known_returned=self._last.returned,
         )
 
-    def accept(self, answer: LeaseAnswer, sent_at: int, settings: LeaseSettings) -> None:
-        """The authority's answer to the report that was sent at `sent_at`."""
+    def accept(self, answer: LeaseAnswer, sent_at: int, answered_us: int, settings: LeaseSettings) -> None:
+        """The answer to the report that was sent at `sent_at`, given at `answered_us` of the authority's clock."""
         self.credit = answer.held - (self.spent - answer.spent)
         self.expires_at = sent_at + settings.term - settings.margin
-        self.mark = answer.used + answer.returned
+        self._reported_mark.value = self.mark.value = answer.used + answer.returned
         self.left = answer.left
         self.asked = 0
         self.spare = None
+        if self.limit.kind is LimitKind.RATE:
+            self._drains_at = sent_at + (answer.used - answered_us) * 1000
         self._last = answer
         if answer.refunded == self.refunded:
             self._refund_mark = _NO_MARK
@@ -225,7 +250,7 @@ class Spare:
             self._left += amount
 
 
-_NO_ANSWER = LeaseAnswer(name="", incarnation="", held=0, left=0, spent=0, refunded=0, used=0, returned=0)
+_NO_ANSWER = LeaseAnswer(name="", held=0, left=0, spent=0, refunded=0, used=0, returned=0)
 
 
 def _shared(name: str, window: Window, spec: RateLimit | BudgetLimit | int) -> SharedLimit:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from pilothouse.model.tenants import BudgetLimit, Limits, RateLimit
-from pilothouse.policy.limits.authority import LeaseAnswer, LeaseReport
+from pilothouse.policy.limits.authority import LeaseAnswers, LeaseBatch, LeaseReport
 from pilothouse.policy.limits.decision import RATE_WINDOWS, Window
 from pilothouse.policy.limits.lease import Lease, LeaseSettings
-from pilothouse.policy.limits.leased_plan import LeasedPlan, Reports
+from pilothouse.policy.limits.leased_plan import LeasedPlan
 from pilothouse.policy.limits.limiter import PlanBook, Subject
 from pilothouse.policy.limits.windows import BUDGET_WINDOW_OF
 
@@ -14,49 +14,64 @@ _Spec = RateLimit | BudgetLimit | int
 
 
 class LeaseBook(PlanBook["_Leases", LeasedPlan]):
-    """The counterpart of `Limiter` for workers that share their limits.
+    """The counterpart of `Limiter` for workers that share their limits. `worker` names one life of one process.
 
-    Whoever carries the messages calls `collect` about ten times a second, and at once when a request has to ask; one
-    exchange at a time. `apply` takes the answers, `unanswered` says that there were none.
+    Whoever carries the messages begins with `hello`, calls `collect` about ten times a second, and at once when a
+    request has to ask; one exchange at a time. `apply` takes an answer, `unanswered` says that there was none.
     """
 
-    def __init__(self, settings: LeaseSettings) -> None:
+    def __init__(self, worker: str, settings: LeaseSettings) -> None:
         super().__init__()
+        self.worker = worker
         self.settings = settings
-        self._reports = Reports()
+        self._touched: set[LeasedPlan] = set()
         self._sent: dict[str, Lease] = {}
+        self._incarnation = ""
+        self._incarnations: dict[str, str] = {}
 
-    def collect(self, now: int) -> tuple[LeaseReport, ...]:
-        """What to tell the authority now. Leases of which nothing is to be told are left out."""
-        reports = self._reports
-        reports.generation += 1
-        plans = reports.touched
-        reports.touched = set()
+    def hello(self) -> LeaseBatch:
+        """What to say first, so that a memory that is lost later is noticed."""
+        return LeaseBatch(worker=self.worker, scope="", incarnation="")
+
+    def collect(self, now: int) -> tuple[LeaseBatch, ...]:
+        """What to tell the authority now, one batch for each organisation. Leases without news are left out."""
+        plans = list(self._touched)
+        self._touched.clear()
         self._sent = {}
         seen: set[Lease] = set()
-        found = []
+        found: dict[str, list[LeaseReport]] = {}
         for plan in plans:
             for lease, _ in plan.leases:
-                if lease in seen:
-                    continue
-                seen.add(lease)
-                if lease.has_news(now, self.settings):
-                    self._sent[lease.limit.name] = lease
-                    found.append(lease.report(now))
-            if any(lease.is_held or lease.limit.name in self._sent for lease, _ in plan.leases):
-                reports.touched.add(plan)
-        return tuple(found)
+                if lease not in seen:
+                    seen.add(lease)
+                    if lease.has_news(now, self.settings):
+                        self._sent[lease.limit.name] = lease
+                        found.setdefault(plan.scope, []).append(lease.report(now))
+            if any(lease.is_known(now) or lease.limit.name in self._sent for lease, _ in plan.leases):
+                self._touched.add(plan)
+        return tuple(
+            LeaseBatch(
+                worker=self.worker,
+                scope=scope,
+                incarnation=self._incarnations.get(scope, self._incarnation),
+                reports=tuple(each),
+            )
+            for scope, each in found.items()
+        )
 
-    def apply(self, answers: Iterable[LeaseAnswer], sent_at: int) -> None:
-        """The authority's answers to what was collected at `sent_at`."""
-        for answer in answers:
+    def apply(self, answers: LeaseAnswers, sent_at: int) -> None:
+        """The authority's answer to a batch that was collected at `sent_at`."""
+        if answers.scope:
+            self._incarnations[answers.scope] = answers.incarnation
+        self._incarnation = answers.incarnation
+        for answer in answers.answers:
             lease = self._sent.pop(answer.name, None)
             if lease is not None:
-                lease.accept(answer, sent_at, self.settings)
+                lease.accept(answer, sent_at, answers.now_us, self.settings)
 
     def unanswered(self, now: int) -> None:
         """The authority did not answer what was collected. The next collection tells it again."""
-        for plan in self._reports.touched:
+        for plan in self._touched:
             plan.fall_back(now)
 
     def _new_state(self, subject: Subject, limits: Limits, now: int) -> "_Leases":
@@ -64,16 +79,16 @@ class LeaseBook(PlanBook["_Leases", LeasedPlan]):
 
     def _new_plan(self, states: Sequence["_Leases"]) -> LeasedPlan:
         leases = [lease for state in states for lease in state.leases.values()]
-        return LeasedPlan(leases, self.settings, self._reports)
+        return LeasedPlan(leases, self.settings, self._touched, scope=states[0].subject[1])
 
 
 class _Leases:
     """What is held of the limits of one organisation, tenant or key."""
 
-    __slots__ = ("_limits", "_subject", "leases")
+    __slots__ = ("_limits", "leases", "subject")
 
     def __init__(self, subject: Subject, limits: Limits) -> None:
-        self._subject = subject
+        self.subject = subject
         self._limits = limits
         level, name = subject
         self.leases = {window: Lease(level, name, window, spec) for window, spec in _specs(limits)}
@@ -83,7 +98,7 @@ class _Leases:
         if limits == self._limits:
             return
         self._limits = limits
-        known, (level, name) = self.leases, self._subject
+        known, (level, name) = self.leases, self.subject
         self.leases = {}
         for window, spec in _specs(limits):
             lease = known.get(window)

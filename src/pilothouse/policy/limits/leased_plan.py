@@ -10,7 +10,7 @@ from typing import Final
 
 from pilothouse.policy.limits.authority import LimitKind
 from pilothouse.policy.limits.decision import BudgetAlarm, LimitRefusal, Window, WindowStatus
-from pilothouse.policy.limits.lease import FailMode, Lease, LeaseSettings, Spare
+from pilothouse.policy.limits.lease import FailMode, Lease, LeaseSettings, Mark, Spare
 from pilothouse.policy.limits.plan import least_capacity, longest_wait
 from pilothouse.policy.limits.reservation import Demand, Reservation
 
@@ -34,28 +34,23 @@ _AMOUNT_INDEX = {
     Window.MONEY_PER_DAY: 4,
     Window.MONEY_PER_MONTH: 4,
 }
-_ON_SPARE = -1  # a mark that no lease has
-
-
-class Reports:
-    """Which plans have something to tell, and how often reports were collected."""
-
-    __slots__ = ("generation", "touched")
-
-    def __init__(self) -> None:
-        self.generation = 0
-        self.touched: set[LeasedPlan] = set()
 
 
 class LeasedPlan:
-    """The limits that apply to the requests of one key. Identical requests are told apart by `Reports.generation`."""
+    """The limits that apply to the requests of one key. `scope` is the organisation they all belong to.
 
-    __slots__ = ("_output_capacity", "_reports", "_settings", "_total_capacity", "leases")
+    It puts itself into `touched` when there may be something to tell the authority.
+    """
 
-    def __init__(self, leases: Sequence[Lease], settings: LeaseSettings, reports: Reports) -> None:
+    __slots__ = ("_output_capacity", "_settings", "_total_capacity", "_touched", "leases", "scope")
+
+    def __init__(
+        self, leases: Sequence[Lease], settings: LeaseSettings, touched: "set[LeasedPlan]", *, scope: str
+    ) -> None:
+        self.scope = scope
         self.leases = tuple((lease, _AMOUNT_INDEX[lease.window]) for lease in leases)
         self._settings = settings
-        self._reports = reports
+        self._touched = touched
         bursts = [(lease.window, lease.limit.burst) for lease in leases]
         self._output_capacity = least_capacity(bursts, Window.OUTPUT_TOKENS)
         self._total_capacity = least_capacity(bursts, Window.TOTAL_TOKENS)
@@ -74,7 +69,7 @@ class LeasedPlan:
                 if refusal is not None:
                     return refusal
                 break
-        marks = []
+        marks: list[Mark | None] = []
         for lease, index in self.leases:
             amount = amounts[index]
             if now < lease.expires_at:
@@ -84,9 +79,8 @@ class LeasedPlan:
             else:
                 assert lease.spare is not None
                 lease.spare.take(amount, now)
-                marks.append(_ON_SPARE)
-        marks.append(self._reports.generation)
-        self._reports.touched.add(self)
+                marks.append(None)
+        self._touched.add(self)
         return Reservation(self, wall, marks, inputs, output, nano_cost)
 
     def settle(
@@ -101,10 +95,9 @@ class LeasedPlan:
             nano_cost - reservation.nano_cost,
         )
         marks = reservation.marks
-        reported = marks[-1] != self._reports.generation
         for at, (lease, index) in enumerate(self.leases):
             more, mark = owed[index], marks[at]
-            if not more or mark == _ON_SPARE or lease.window is Window.CONCURRENCY:
+            if not more or mark is None or lease.window is Window.CONCURRENCY:
                 continue
             if lease.limit.period > reservation.wall:
                 continue  # counted in a period that is over
@@ -112,7 +105,7 @@ class LeasedPlan:
                 lease.spent += more
                 lease.credit -= more
             else:
-                lease.give_back(-more, mark, reported=reported)
+                lease.give_back(-more, mark)
         self.leave(reservation)
         return ()
 
@@ -120,11 +113,12 @@ class LeasedPlan:
         """A request is no longer under way."""
         for at, (lease, _) in enumerate(self.leases):
             if lease.window is Window.CONCURRENCY:
-                if reservation.marks[at] != _ON_SPARE:
-                    lease.give_back(1, 0, reported=False)
+                mark = reservation.marks[at]
+                if mark is not None:
+                    lease.give_back(1, mark)
                 elif lease.spare is not None:
                     lease.spare.give_back(1)
-        self._reports.touched.add(self)
+        self._touched.add(self)
 
     def status(self, window: Window, now: int) -> WindowStatus | None:
         """As `LimitPlan.status`, as of the authority's last answer."""
@@ -149,7 +143,7 @@ class LeasedPlan:
             return longest_wait([lease.shortage(amount, now, wall) for lease, amount in short])
         for lease, amount in short:
             lease.asked += amount
-        self._reports.touched.add(self)
+        self._touched.add(self)
         return ASK
 
     def _has(self, lease: Lease, amount: int, now: int) -> bool:

@@ -9,7 +9,7 @@ Whichever comes first wins; what comes later does nothing.
 
 import enum
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -78,7 +78,7 @@ class Reservation:
         self,
         holder: Holder,
         wall: int,
-        marks: Sequence[int],
+        marks: Sequence[Any],
         input_tokens: int,
         output_tokens: int,
         nano_cost: int,

@@ -61,7 +61,7 @@ class LeaseMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 10**15
         self.lives = self.memories = 0
-        self.authority = LeaseAuthority("memory-0", SETTINGS.term // 1000)
+        self.authority = LeaseAuthority("memory-0", self.now // 1000, SETTINGS.term // 1000)
         self.limits = Limits()
         self.workers: list[Worker] = []
         self.admitted: dict[Reservation, tuple[int, int]] = {}  # when, and tokens
@@ -156,7 +156,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def the_authority_forgets_everything(self) -> None:
         self.memories += 1
         self.lost_at = self.now
-        self.authority = LeaseAuthority(f"memory-{self.memories}", SETTINGS.term // 1000)
+        self.authority = LeaseAuthority(f"memory-{self.memories}", self.now // 1000, SETTINGS.term // 1000)
         spent = sum(tokens for _, tokens in self.admitted.values())
         for lease in self.workers[0].leases(self.now):
             if lease.limit.kind is LimitKind.BUDGET:

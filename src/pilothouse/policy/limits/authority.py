@@ -7,9 +7,9 @@ of what was held by a worker that is not heard of for a term.
 The numbers of a report are totals since the worker began, so that a report that arrives twice, or whose answer is
 lost, changes nothing the second time.
 
-An authority that has lost its memory has a new incarnation. The first worker to come with an earlier one makes it hand
-out nothing new for a term, in which all workers tell it what they hold and how far the rates were used (they report
-twice in a term). What has been spent of budgets it learns from the ledger (`record_used`).
+An authority that has lost its memory has a new incarnation. When a worker comes with an earlier one, it hands out
+nothing new in the first term of its life, in which all workers tell it what they hold and how far the rates were used
+(they report twice in a term). What has been spent of budgets it learns from the ledger (`record_used`).
 
 The same steps are in Lua for Redis (`store/redis_authority.lua`); a test holds the two together. Times are whole
 microseconds, which Lua's floating point has room for.
@@ -20,6 +20,10 @@ import enum
 import msgspec
 
 MINUTE_US = 60_000_000
+
+
+AHEAD_SHARE = 8
+"""A worker gets at most an eighth of what is left ahead of its requests: a limit that runs out is not hoarded."""
 
 
 class LimitKind(enum.StrEnum):
@@ -48,8 +52,9 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
 
     `spent` and `refunded` are totals since the worker began; of slots and budgets unspent reservations lower `spent`
     instead, so that a worker's `spent` slots are those in use. `mark` is the oldest mark of the reservations that were
-    refunded since the last answer. `keep` is what the worker holds unspent and does not give back, `want` what it
-    would like to have beside it. The `known_*` are what the last answer said.
+    refunded since the last answer. `keep` is what the worker holds unspent and does not give back, `want` what requests
+    wait for beside it, and `ahead` what it would like to have for those to come. The `known_*` are what the last answer
+    said.
     """
 
     limit: SharedLimit
@@ -58,6 +63,7 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
     mark: int = 0
     keep: int = 0
     want: int = 0
+    ahead: int = 0
     known_spent: int = 0
     known_refunded: int = 0
     known_used: int = 0
@@ -122,21 +128,21 @@ class _LimitState:
 class LeaseAuthority:
     """The authority in memory: the controller's, for the workers of one host.
 
-    `incarnation` names one life of its memory, `term_us` is how long a lease lasts.
+    `incarnation` names one life of its memory, which began at `began_us`; `term_us` is how long a lease lasts.
     """
 
-    def __init__(self, incarnation: str, term_us: int) -> None:
+    def __init__(self, incarnation: str, began_us: int, term_us: int) -> None:
         self.incarnation = incarnation
+        self._recovers_us = began_us + term_us
+        self._has_lost = False
         self.term_us = term_us
         self._states: dict[str, _LimitState] = {}
-        self._recovers_at: dict[str, int] = {}
 
     def handle(self, batch: LeaseBatch, now_us: int) -> LeaseAnswers:
         """Take a worker's reports, and say what it holds from now on."""
         was_lost = batch.incarnation not in ("", self.incarnation)
-        if was_lost:
-            self._recovers_at.setdefault(batch.scope, now_us + self.term_us)
-        may_grant = now_us >= self._recovers_at.get(batch.scope, 0)
+        self._has_lost = self._has_lost or was_lost
+        may_grant = not self._has_lost or now_us >= self._recovers_us
         answers = tuple(
             self._answer(batch.worker, report, now_us, was_lost=was_lost, may_grant=may_grant)
             for report in batch.reports
@@ -170,6 +176,7 @@ class LeaseAuthority:
         free = _free(state, limit, now_us)
         if may_grant:
             granted = max(0, min(report.want, free))
+            granted += max(0, min(report.ahead, (free - granted) // AHEAD_SHARE))
             lease.held += granted
             free -= granted
         lease.expires_at = now_us + self.term_us

@@ -139,7 +139,7 @@ class Lease:
         return bool(
             self.asked
             or self.has_unreported
-            or self.credit > self._target
+            or self.credit > self._ahead
             or ((self.is_held or now < self._drains_at) and self.expires_at - now < settings.term // 2)
         )
 
@@ -158,23 +158,24 @@ class Lease:
         return self.credit > 0 or (self.limit.kind is LimitKind.SLOTS and self.spent > 0)
 
     @property
-    def _target(self) -> int:
-        return max(self.asked, int(self._pace * _HORIZON_S))
+    def _ahead(self) -> int:
+        return int(self._pace * _HORIZON_S)
 
     def report(self, now: int) -> LeaseReport:
         """What to tell the authority. What is not kept is not spent from here on either."""
-        target = self._target
         self.mark.reported = True
         self._reported_mark = self.mark
         self.mark = Mark(self.mark.value)
-        self.credit = min(self.credit, target if now < self.expires_at else 0)
+        self.credit = min(self.credit, max(self.asked, self._ahead) if now < self.expires_at else 0)
+        want = max(0, self.asked - self.credit)
         return LeaseReport(
             limit=self.limit,
             spent=self.spent,
             refunded=self.refunded,
             mark=self._refund_mark if self.refunded != self._last.refunded else 0,
             keep=max(0, self.credit),
-            want=max(0, target - self.credit),
+            want=want,
+            ahead=max(0, self._ahead - self.credit - want),
             known_spent=self._last.spent,
             known_refunded=self._last.refunded,
             known_used=self._last.used,

@@ -30,7 +30,10 @@ class LeaseBook(PlanBook["_Leases", LeasedPlan]):
         self._incarnations: dict[str, str] = {}
 
     def hello(self) -> LeaseBatch:
-        """What to say first, so that a memory that is lost later is noticed."""
+        """What to say first, so that a memory that is lost later is noticed.
+
+        An authority that has a memory for each organisation answers with incarnation "".
+        """
         return LeaseBatch(worker=self.worker, scope="", incarnation="")
 
     def collect(self, now: int) -> tuple[LeaseBatch, ...]:
@@ -63,7 +66,8 @@ class LeaseBook(PlanBook["_Leases", LeasedPlan]):
         """The authority's answer to a batch that was collected at `sent_at`."""
         if answers.scope:
             self._incarnations[answers.scope] = answers.incarnation
-        self._incarnation = answers.incarnation
+        if self._incarnation or not answers.scope:
+            self._incarnation = answers.incarnation
         for answer in answers.answers:
             lease = self._sent.pop(answer.name, None)
             if lease is not None:

@@ -27,7 +27,7 @@ class Fleet:
         self.now = 10**15
         self.settings = LeaseSettings(term=DurationNs(TERM), **settings)  # type: ignore[arg-type]
         self.limits = limits
-        self.authority = LeaseAuthority("first", TERM // 1000)
+        self.authority = LeaseAuthority("first", self.now // 1000, TERM // 1000)
         self.books = [self.book(f"worker-{number}") for number in range(workers)]
         self.reachable = True
 
@@ -130,7 +130,7 @@ def test_what_is_not_used_comes_back_to_everybody() -> None:
     assert fleet.admitted([(1, 100)]) == [False]
     found.settle(fleet.now, 0, 100)
     fleet.exchange(0)
-    assert fleet.admitted([(1, 200), (1, 10)]) == [True, False]
+    assert fleet.admitted([(1, 175), (1, 26)]) == [True, False]
 
 
 def test_a_request_refused_after_all_gives_back_at_once() -> None:
@@ -228,7 +228,7 @@ def test_an_authority_without_a_memory_hands_out_nothing_for_a_term() -> None:
     fleet = Fleet(TOKENS)
     assert fleet.admitted([(0, 200)]) == [True]
     fleet.exchange(0)
-    fleet.authority = LeaseAuthority("second", TERM // 1000)
+    fleet.authority = LeaseAuthority("second", fleet.now // 1000, TERM // 1000)
     assert fleet.admitted([(1, 50)]) == [False]
     fleet.wait(5.1)
     assert fleet.admitted([(1, 152), (1, 149)]) == [False, True]
@@ -238,7 +238,7 @@ def test_budgets_are_told_by_the_ledger_after_a_loss() -> None:
     fleet = Fleet(BUDGET)
     assert fleet.admitted([(0, 200)]) == [True]
     fleet.exchange(0)
-    fleet.authority = LeaseAuthority("second", TERM // 1000)
+    fleet.authority = LeaseAuthority("second", fleet.now // 1000, TERM // 1000)
     limit = fleet.lease(0).limit
     fleet.authority.record_used(limit.name, limit.period, 200)
     fleet.wait(5.1)

@@ -424,6 +424,16 @@ _ROWS = (
         "`pilothouse status` lists the names.",
     ),
     _row(
+        "tenant_not_found", _CLIENT, 404, "There is no such organisation, tenant or key",
+        "The id is not known here.",
+        "`pilothouse tenants list` and `pilothouse keys list` show the ids.",
+    ),
+    _row(
+        "tenant_exists", _CLIENT, 409, "The name is taken",
+        "An organisation or tenant of that id exists already.",
+        "Choose another id, or update the one there is.",
+    ),
+    _row(
         "state_unreadable", _HOST, None, "The fleet's state cannot be used",
         "A file of the state directory cannot be read or written, or belongs to someone else.",
         "Check the owner and mode of the directory that the message names.",

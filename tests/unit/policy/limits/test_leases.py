@@ -133,6 +133,17 @@ def test_what_is_not_used_comes_back_to_everybody() -> None:
     assert fleet.admitted([(1, 175), (1, 26)]) == [True, False]
 
 
+def test_unused_reservations_are_not_saved_up() -> None:
+    fleet = Fleet(TOKENS)
+    first = fleet.ask(0, 300)
+    fleet.wait(30.5)
+    assert fleet.admitted([(1, 300)]) == [True]
+    assert isinstance(first, Reservation)
+    first.release(fleet.now)
+    fleet.exchange(0)
+    assert fleet.admitted([(0, 100)]) == [False]
+
+
 def test_a_request_refused_after_all_gives_back_at_once() -> None:
     fleet = Fleet(TOKENS, workers=1)
     found = fleet.ask(0, 300)

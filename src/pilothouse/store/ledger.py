@@ -42,7 +42,8 @@ class Ledger:
             try:
                 for start in range(0, len(values), MAX_BATCH):
                     statement = insert(ledger).values(values[start : start + MAX_BATCH])
-                    inserted += connection.execute(statement.on_conflict_do_nothing(index_elements=["id"])).rowcount
+                    statement = statement.on_conflict_do_nothing(index_elements=["id"]).returning(ledger.c.id)
+                    inserted += len(connection.execute(statement).all())
             except BaseException:
                 connection.exec_driver_sql("ROLLBACK")
                 raise
@@ -58,7 +59,7 @@ class Ledger:
         tenant: str | None = None,
     ) -> tuple[UsageRow, ...]:
         """Turns added up by some of their properties, in the order of these. Days are of UTC and both included."""
-        columns = [ledger.c[each] for each in by]
+        columns = [ledger.c[each].label(each.value) for each in by]
         sums = [sa.cast(sa.func.coalesce(sa.func.sum(ledger.c[name]), 0), sa.BigInteger).label(name) for name in _SUMS]
         query = sa.select(*columns, sa.func.count().label("turns"), *sums)
         if columns:

@@ -14,7 +14,7 @@ organisations = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("limits", sa.Text, nullable=False),
     sa.Column("models", sa.Text),
-    sa.Column("created_at", sa.BigInteger, nullable=False, comment="nanoseconds since the epoch, as all times here"),
+    sa.Column("created_at", sa.BigInteger, nullable=False),  # nanoseconds since the epoch, as all times here
 )
 
 tenants = sa.Table(
@@ -35,10 +35,10 @@ tenants = sa.Table(
 keys = sa.Table(
     "keys",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True, comment="public, `key_...`"),
+    sa.Column("id", sa.Text, primary_key=True),  # public, `key_...`
     sa.Column("tenant", sa.Text, nullable=False),
-    sa.Column("name", sa.Text, nullable=False, comment="what the operator calls it"),
-    sa.Column("digest", sa.Text, nullable=False, unique=True, comment="HMAC-SHA-256(pepper, key), hexadecimal"),
+    sa.Column("name", sa.Text, nullable=False),  # what the operator calls it
+    sa.Column("digest", sa.Text, nullable=False, unique=True),  # HMAC-SHA-256(pepper, key), hexadecimal
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("limits", sa.Text, nullable=False, server_default="{}"),
     sa.Column("models", sa.Text),
@@ -62,7 +62,7 @@ audit = sa.Table(
 ledger = sa.Table(
     "ledger",
     metadata,
-    sa.Column("id", sa.Text, primary_key=True, comment="the turn's request id"),
+    sa.Column("id", sa.Text, primary_key=True),  # the turn's request id
     sa.Column("organisation", sa.Text, nullable=False),
     sa.Column("tenant", sa.Text, nullable=False),
     sa.Column("key", sa.Text, nullable=False),
@@ -72,7 +72,7 @@ ledger = sa.Table(
     sa.Column("started_at", sa.BigInteger, nullable=False),
     sa.Column("first_content_at", sa.BigInteger),
     sa.Column("ended_at", sa.BigInteger, nullable=False),
-    sa.Column("day", sa.Text, nullable=False, comment="of its start in UTC, YYYY-MM-DD"),
+    sa.Column("day", sa.Text, nullable=False),  # of its start in UTC, YYYY-MM-DD
     sa.Column("outcome", sa.Text, nullable=False),
     sa.Column("input_tokens", sa.BigInteger, nullable=False),
     sa.Column("cached_tokens", sa.BigInteger, nullable=False),

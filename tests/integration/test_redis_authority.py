@@ -130,7 +130,7 @@ async def test_a_slow_server_is_an_exchange_without_an_answer(server: ValkeyServ
     redis = RedisAuthority(server.connection_url, "slow", TERM_US, timeout_s=0.1)
     other = RedisAuthority(server.connection_url, "slow", TERM_US)
     await one(redis, batch("a", LeaseReport(limit=TOKENS, want=10), scope="x"))
-    await other._client.execute_command("CLIENT", "PAUSE", "400", "ALL")
+    await other._client.client_pause(400)
     with pytest.raises(PilothouseError) as caught:
         await one(redis, batch("a", LeaseReport(limit=TOKENS, want=10), scope="x"))
     assert caught.value.code == "limits_unavailable"

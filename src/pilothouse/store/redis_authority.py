@@ -57,7 +57,7 @@ class RedisAuthority:
             async with asyncio.timeout(self._timeout_s):
                 return tuple([await self._handle(batch) for batch in batches])
         except (RedisError, OSError, TimeoutError) as error:
-            raise PilothouseError("limits_unavailable", f"Redis: {error or type(error).__name__}") from error
+            raise PilothouseError("limits_unavailable", f"Redis: {str(error) or type(error).__name__}") from error
 
     async def record_used(self, scope: str, name: str, period: int, used: int) -> None:
         """What the ledger says has been used of a budget. Raises PilothouseError: limits_unavailable."""
@@ -67,7 +67,7 @@ class RedisAuthority:
             async with asyncio.timeout(self._timeout_s):
                 await self._client.hset(self._key(scope, name), mapping={"period": str(period), "used": str(used)})
         except (RedisError, OSError, TimeoutError) as error:
-            raise PilothouseError("limits_unavailable", f"Redis: {error or type(error).__name__}") from error
+            raise PilothouseError("limits_unavailable", f"Redis: {str(error) or type(error).__name__}") from error
 
     async def close(self) -> None:
         """Give the connections back."""
@@ -80,7 +80,7 @@ class RedisAuthority:
             f"pilothouse:{{{self._fleet}:{batch.scope}}}",
             *(self._key(batch.scope, each.limit.name) for each in batch.reports),
         ]
-        arguments = [batch.worker, batch.incarnation, secrets.token_hex(8), self._term_us]
+        arguments: list[str | int] = [batch.worker, batch.incarnation, secrets.token_hex(8), self._term_us]
         for report in batch.reports:
             arguments += _arguments(report)
         incarnation, now_us, *numbers = await self._script(keys=keys, args=arguments)

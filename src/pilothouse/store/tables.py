@@ -25,7 +25,7 @@ tenants = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("limits", sa.Text, nullable=False),
     sa.Column("models", sa.Text),
-    sa.Column("tier", sa.Integer, nullable=False),
+    sa.Column("tier", sa.Text, nullable=False),
     sa.Column("weight", sa.Double, nullable=False),
     sa.Column("kv_share", sa.Double, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),

@@ -49,7 +49,7 @@ DEFAULT_TIERS = (
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds and rules of one queue.
+    """Bounds and rules of one queue. The tiers are in the order of their urgency.
 
     `quantum` is in units of service (see `fairness_core.py`). A deployment's capacity is given apart, since it
     changes with its replicas.
@@ -86,7 +86,7 @@ class FairQueue:
         self.waiting = 0
         self.waiting_tokens = 0
         self._tiers = {spec.tier: _TierQueue(spec, settings.quantum) for spec in settings.tiers}
-        self._order = tuple(self._tiers[tier] for tier in sorted(self._tiers))
+        self._order = tuple(self._tiers.values())
         self._slots = 0
         self._tokens = 0
         self._held: dict[str, _Holding] = {}
@@ -193,12 +193,12 @@ class FairQueue:
 
     def export(self) -> dict[str, dict[str, float]]:
         """The counters of each tier, to be handed to the worker that comes next."""
-        return {tier.spec.tier.name: tier.counters.export() for tier in self._order}
+        return {tier.spec.tier.value: tier.counters.export() for tier in self._order}
 
     def restore(self, counters: dict[str, dict[str, float]]) -> None:
         """Go on from another worker's counters. For a queue that is new."""
         for tier in self._order:
-            tier.counters.restore(counters.get(tier.spec.tier.name, {}))
+            tier.counters.restore(counters.get(tier.spec.tier.value, {}))
 
     # Who is next.
 
@@ -291,7 +291,7 @@ class FairQueue:
         slots, tokens = self._slots, self._tokens
         victims: list[Ticket] = []
         for lower in reversed(self._order):
-            if lower.spec.tier <= tier.spec.tier:
+            if lower is tier:
                 break
             for victim in reversed(lower.silent):
                 if slots < self.capacity.slots and tokens + ticket.tokens <= self.capacity.tokens:

@@ -39,7 +39,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("limits", sa.Text, nullable=False),
         sa.Column("models", sa.Text),
-        sa.Column("tier", sa.Integer, nullable=False),
+        sa.Column("tier", sa.Text, nullable=False),
         sa.Column("weight", sa.Double, nullable=False),
         sa.Column("kv_share", sa.Double, nullable=False),
         sa.Column("created_at", sa.BigInteger, nullable=False),
@@ -89,7 +89,7 @@ def upgrade() -> None:
     )
     op.execute(
         "INSERT INTO tenants (id, organisation, name, limits, tier, weight, kv_share, created_at) "
-        f"SELECT DISTINCT tenant, tenant, tenant, '{{}}', 1, 1.0, 1.0, {_EPOCH} FROM keys"
+        f"SELECT DISTINCT tenant, tenant, tenant, '{{}}', 'standard', 1.0, 1.0, {_EPOCH} FROM keys"
     )
     for statement in _APPEND_ONLY[op.get_bind().dialect.name]:
         op.execute(statement)

@@ -43,7 +43,10 @@ class FairQueueMachine(RuleBasedStateMachine):
     def take(self) -> None:
         waiting_before = self.in_state(TicketState.WAITING)
         held = self.held()
-        for ticket in self.queue.take(self.now).started:
+        dispatch = self.queue.take(self.now)
+        for dropped, _ in dispatch.dropped:
+            waiting_before.remove(dropped)
+        for ticket in dispatch.started:
             assert ticket in waiting_before
             others = {each.tenant for each in waiting_before} - {ticket.tenant}
             if others and held[ticket.tenant]:

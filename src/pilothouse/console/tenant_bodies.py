@@ -13,7 +13,7 @@ from pilothouse.model.units import WallNs
 
 Id = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?\Z", max_length=63)]
 Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
-Models = Annotated[tuple[Text, ...], msgspec.Meta(max_length=1000)]
+Models = Annotated[tuple[Text, ...], msgspec.Meta(max_length=100)]
 Networks = Annotated[tuple[Text, ...], msgspec.Meta(max_length=100)]
 Scopes = Annotated[tuple[Scope, ...], msgspec.Meta(max_length=len(ALL_SCOPES))]
 Time = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]

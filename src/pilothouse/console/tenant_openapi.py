@@ -61,7 +61,11 @@ def tenant_paths(schemas: _Schemas) -> dict[str, dict[str, Any]]:
         },
         "/v1/tenants": {
             "get": _get(
-                schemas, "listTenants", "All tenants, or an organisation's.", bodies.Tenants, [_query("organisation")]
+                schemas,
+                "listTenants",
+                "All tenants, or an organisation's.",
+                bodies.Tenants,
+                [_query("organisation", "Only its tenants.")],
             ),
             "post": _post(
                 schemas,
@@ -84,7 +88,9 @@ def tenant_paths(schemas: _Schemas) -> dict[str, dict[str, Any]]:
             )
         },
         "/v1/keys": {
-            "get": _get(schemas, "listKeys", "All keys, or a tenant's.", bodies.Keys, [_query("tenant")]),
+            "get": _get(
+                schemas, "listKeys", "All keys, or a tenant's.", bodies.Keys, [_query("tenant", "Only its keys.")]
+            ),
             "post": _post(
                 schemas,
                 "createKey",
@@ -118,11 +124,15 @@ def tenant_paths(schemas: _Schemas) -> dict[str, dict[str, Any]]:
                 "Turns added up.",
                 bodies.Usage,
                 [
-                    _query("by", {"type": "array", "items": {"enum": list(UsageBy)}})
+                    _query(
+                        "by",
+                        "What to add up by, separated by commas.",
+                        {"type": "array", "items": {"enum": list(UsageBy)}},
+                    )
                     | {"style": "form", "explode": False},
-                    _query("first_day", day),
-                    _query("last_day", day),
-                    _query("tenant"),
+                    _query("first_day", "Turns of this day of UTC and later.", day),
+                    _query("last_day", "Turns of this day of UTC and earlier.", day),
+                    _query("tenant", "Only its turns."),
                 ],
                 checked=True,
             )
@@ -134,8 +144,14 @@ def tenant_paths(schemas: _Schemas) -> dict[str, dict[str, Any]]:
                 "The newest changes, or those before an entry.",
                 bodies.AuditLog,
                 [
-                    _query("before", {"type": "integer", "minimum": 1, "maximum": (1 << 63) - 1}),
-                    _query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_AUDIT_ENTRIES}),
+                    _query(
+                        "before",
+                        "Entries older than the one of this id.",
+                        {"type": "integer", "minimum": 1, "maximum": (1 << 63) - 1},
+                    ),
+                    _query(
+                        "limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": MAX_AUDIT_ENTRIES}
+                    ),
                 ],
                 checked=True,
             )
@@ -192,9 +208,11 @@ def _operation(name: str, summary: str, schema: dict[str, Any], *, named: bool) 
     parameters = []
     if named:
         responses["404"] = {"description": "There is none of that id."}
-        parameters = [{"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}]
+        parameters = [
+            {"name": "id", "in": "path", "required": True, "description": "The id.", "schema": {"type": "string"}}
+        ]
     return {"operationId": name, "summary": summary, "parameters": parameters, "responses": responses}
 
 
-def _query(name: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"name": name, "in": "query", "schema": schema or {"type": "string"}}
+def _query(name: str, description: str, schema: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"name": name, "in": "query", "description": description, "schema": schema or {"type": "string"}}

@@ -1,5 +1,7 @@
 """Organisations, tenants and keys as administrators see and change them; the data plane's view is `tenants.py`."""
 
+from typing import Any
+
 import msgspec
 
 from pilothouse.model.ids import KeyId, ModelName, OrganisationId, TenantId
@@ -62,4 +64,4 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     action: str
     subject: str
-    change: dict[str, object]
+    change: dict[str, Any]

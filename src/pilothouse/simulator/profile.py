@@ -1,0 +1,107 @@
+"""Engine profiles: what a model on a kind of GPU costs a step, as data with its provenance and its error bars."""
+
+import importlib.resources
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.simulator.step_times import EngineLimits, ExpertTerm, StepTimes
+
+_FOLDER = "profiles"
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a profile's figures come from, and how far off they may be."""
+
+    source: str
+    method: str
+    licence: str
+    estimate: bool = False
+    """No measurement of this GPU stands behind it; every output says so."""
+    decode_error: tuple[float, float] | None = None
+    """Mean and largest relative error of decode steps against the source."""
+    prefill_error: tuple[float, float] | None = None
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One model on one kind of GPU in one layout. Times are milliseconds; see `StepTimes` for the law they stand in."""
+
+    name: str
+    model: str
+    gpu: str
+    provenance: Provenance
+    tensor_parallel: int = 1
+    dense_ms: tuple[tuple[int, float], ...]
+    sampled_ms: tuple[tuple[int, float], ...] = ()
+    kv_ms_per_token: float
+    kv_mixed_ms_per_token: float | None = None
+    """For KV read in steps that also prefill; as in pure decode steps if left out."""
+    pair_ms: float
+    decode_sequence_ms: float = 0.0
+    overhead_ms: float = 0.0
+    """Of the engine's own processor time that the GPU waits for, a step."""
+    experts: ExpertTerm | None = None
+    separate_prefill: bool = False
+    """Prompts are computed in steps of their own, between decode steps, as S-LoRA and LightLLM do."""
+    parameters_billion: float | None = None
+    kv_blocks: int | None = None
+    """Of the recorded engine; a scenario's own count goes before it."""
+    block_tokens: int = 16
+    max_batch_tokens: int = 8192
+    max_sequences: int = 256
+
+    def limits(self, kv_blocks: int | None = None) -> EngineLimits:
+        """The bounds of an engine of this profile.
+
+        Raises:
+            ValueError: nobody says how many KV blocks it has.
+        """
+        blocks = kv_blocks or self.kv_blocks
+        if blocks is None:
+            raise ValueError(f"profile {self.name} has no KV block count; give the engine's own")
+        return EngineLimits(
+            kv_blocks=blocks,
+            block_tokens=self.block_tokens,
+            max_batch_tokens=self.max_batch_tokens,
+            max_sequences=self.max_sequences,
+        )
+
+    def times(self, limits: EngineLimits) -> StepTimes:
+        """Its step times, for batches within `limits`."""
+        return StepTimes(
+            dense_ms=self.dense_ms,
+            sampled_ms=self.sampled_ms,
+            kv_ms=self.kv_ms_per_token,
+            kv_mixed_ms=self.kv_ms_per_token if self.kv_mixed_ms_per_token is None else self.kv_mixed_ms_per_token,
+            pair_ms=self.pair_ms,
+            overhead_ms=self.overhead_ms,
+            decode_sequence_ms=self.decode_sequence_ms,
+            experts=self.experts,
+            limits=limits,
+        )
+
+
+def load(name_or_path: str) -> Profile:
+    """A profile that comes with the package, by its name, or one in a file, by its path.
+
+    Raises:
+        LookupError: there is no profile of that name.
+        OSError, msgspec.MsgspecError: the file cannot be read, or is no profile.
+    """
+    if "/" in name_or_path or name_or_path.endswith(".json"):
+        return msgspec.json.decode(Path(name_or_path).read_bytes(), type=Profile)
+    found = importlib.resources.files("pilothouse.simulator").joinpath(_FOLDER, f"{name_or_path}.json")
+    if not found.is_file():
+        raise LookupError(f"there is no profile {name_or_path}; there are {', '.join(names())}")
+    return msgspec.json.decode(found.read_bytes(), type=Profile)
+
+
+def names() -> list[str]:
+    """The profiles that come with the package."""
+    folder = importlib.resources.files("pilothouse.simulator").joinpath(_FOLDER)
+    return sorted(each.name.removesuffix(".json") for each in folder.iterdir() if each.name.endswith(".json"))
+
+
+def save(profile: Profile, path: Path) -> None:
+    """Write it, in the form that `load` reads."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=1) + b"\n")

@@ -35,6 +35,7 @@ class Turn:
         "session",
         "shared",
         "tenant",
+        "then",
         "units",
     )
 
@@ -58,6 +59,8 @@ class Turn:
         self.tenant = tenant
         self.session = session
         self.units = units
+        self.then: tuple[Turn, int] | None = None
+        """The session's next turn, and for how many nanoseconds its user thinks before it."""
         self.replica = NEVER
         self.attempts = 0
         self.fault = ""

@@ -9,14 +9,22 @@ def fit_relative(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> l
     Raises:
         ValueError: the rows do not determine them.
     """
+    return fit_weighted(rows, targets, [1.0 / (target * target) for target in targets])
+
+
+def fit_weighted(rows: Sequence[Sequence[float]], targets: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """Coefficients c that minimise the sum over rows of weight * (row . c - target)^2.
+
+    Raises:
+        ValueError: the rows do not determine them.
+    """
     width = len(rows[0])
     normal = [[0.0] * (width + 1) for _ in range(width)]
-    for row, target in zip(rows, targets, strict=True):
-        scaled = [value / target for value in row]
+    for row, target, weight in zip(rows, targets, weights, strict=True):
         for i in range(width):
             for j in range(width):
-                normal[i][j] += scaled[i] * scaled[j]
-            normal[i][width] += scaled[i]
+                normal[i][j] += weight * row[i] * row[j]
+            normal[i][width] += weight * row[i] * target
     return _solve(normal)
 
 

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.simulator.step_times import EngineLimits, ExpertTerm, StepTimes
+from pilothouse.simulator.links import Link
+from pilothouse.simulator.step_times import EngineLimits, ExpertTerm, StepTimes, curve
 
 _FOLDER = "profiles"
+_USED_MEMORY = 0.9
+"""vLLM's default `gpu_memory_utilization`."""
+_ACTIVATION_BYTES = 2 * 2**30
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +47,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     experts: ExpertTerm | None = None
     separate_prefill: bool = False
     """Prompts are computed in steps of their own, between decode steps, as S-LoRA and LightLLM do."""
+    serial_ms: tuple[tuple[int, float], ...] = ()
+    """Of `dense_ms`, what more GPUs do not divide: small kernels, launches, normalisation."""
+    layers: int = 0
+    hidden: int = 0
     parameters_billion: float | None = None
+    kv_bytes_per_token: int | None = None
+    gpu_memory_bytes: int | None = None
+    """Of one GPU."""
     kv_blocks: int | None = None
     """Of the recorded engine; a scenario's own count goes before it."""
     block_tokens: int = 16
@@ -56,7 +67,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             ValueError: nobody says how many KV blocks it has.
         """
-        blocks = kv_blocks or self.kv_blocks
+        blocks = kv_blocks or self.kv_blocks or self.default_kv_blocks()
         if blocks is None:
             raise ValueError(f"profile {self.name} has no KV block count; give the engine's own")
         return EngineLimits(
@@ -64,6 +75,48 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             block_tokens=self.block_tokens,
             max_batch_tokens=self.max_batch_tokens,
             max_sequences=self.max_sequences,
+        )
+
+    def default_kv_blocks(self) -> int | None:
+        """The blocks that are left beside weights, by vLLM's default share of memory: an estimate of the engine's own.
+
+        `None` if the profile does not say enough, or if the weights do not fit.
+        """
+        if self.parameters_billion is None or self.kv_bytes_per_token is None or self.gpu_memory_bytes is None:
+            return self.kv_blocks
+        room = self.tensor_parallel * (_USED_MEMORY * self.gpu_memory_bytes - _ACTIVATION_BYTES)
+        room -= self.parameters_billion * 2e9
+        blocks = int(room / (self.kv_bytes_per_token * self.block_tokens))
+        return blocks if blocks > 0 else None
+
+    def sharded(self, gpus: int, link: Link) -> "Profile":
+        """The same model over `gpus` GPUs by tensor parallelism: what divides, divided; what does not; all-reduces.
+
+        Raises:
+            ValueError: it is sharded already, or does not say how large the model is.
+        """
+        if gpus == 1:
+            return self
+        if self.tensor_parallel != 1 or not self.layers or not self.hidden:
+            raise ValueError(f"profile {self.name} cannot be sharded")
+        most = self.dense_ms[-1][0]
+        serial = curve(self.serial_ms, most)
+        dense = tuple(
+            (n, (t - serial[n]) / gpus + serial[n] + link.step_ms(gpus, self.layers, self.hidden, n))
+            for n, t in self.dense_ms
+        )
+        experts = self.experts
+        return msgspec.structs.replace(
+            self,
+            name=f"{self.name}-tp{gpus}",
+            tensor_parallel=gpus,
+            dense_ms=dense,
+            serial_ms=(),
+            kv_ms_per_token=self.kv_ms_per_token / gpus,
+            kv_mixed_ms_per_token=None if self.kv_mixed_ms_per_token is None else self.kv_mixed_ms_per_token / gpus,
+            pair_ms=self.pair_ms / gpus,
+            experts=None if experts is None else msgspec.structs.replace(experts, all_ms=experts.all_ms / gpus),
+            kv_blocks=None,
         )
 
     def times(self, limits: EngineLimits) -> StepTimes:
@@ -99,7 +152,7 @@ def load(name_or_path: str) -> Profile:
 def names() -> list[str]:
     """The profiles that come with the package."""
     folder = importlib.resources.files("pilothouse.simulator").joinpath(_FOLDER)
-    return sorted(each.name.removesuffix(".json") for each in folder.iterdir() if each.name.endswith(".json"))
+    return sorted(each.name.removesuffix(".json") for each in folder.iterdir() if each.name.endswith(".json") and each.name != "links.json")
 
 
 def save(profile: Profile, path: Path) -> None:

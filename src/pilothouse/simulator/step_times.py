@@ -53,11 +53,11 @@ class StepTimes:
     ) -> None:
         """`*_ms` curves are points of (tokens or sequences, milliseconds), ascending, linear between and beyond them."""
         most = max(limits.max_batch_tokens, limits.max_sequences)
-        self._dense = [(each + overhead_ms) * MILLISECOND for each in _table(dense_ms, most)]
+        self._dense = [(each + overhead_ms) * MILLISECOND for each in curve(dense_ms, most)]
         if experts is not None:
             for tokens, ratio in enumerate(touched_ratios(experts.experts, experts.top_k, most)):
                 self._dense[tokens] += experts.all_ms * ratio * MILLISECOND
-        self._sampled = [each * MILLISECOND for each in _table(sampled_ms, limits.max_sequences + 1)]
+        self._sampled = [each * MILLISECOND for each in curve(sampled_ms, limits.max_sequences + 1)]
         self.kv = kv_ms * MILLISECOND
         self.kv_mixed = kv_mixed_ms * MILLISECOND
         self.pair = pair_ms * MILLISECOND
@@ -93,7 +93,7 @@ def touched_ratios(experts: int, top_k: int, most: int) -> list[float]:
     return ratios
 
 
-def _table(points: Sequence[tuple[int, float]], most: int) -> list[float]:
+def curve(points: Sequence[tuple[int, float]], most: int) -> list[float]:
     """The curve through `points` at 0 to `most`; the first point's value before it, the last slope beyond it."""
     if not points:
         return [0.0] * (most + 1)

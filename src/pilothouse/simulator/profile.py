@@ -77,14 +77,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             max_sequences=self.max_sequences,
         )
 
-    def default_kv_blocks(self) -> int | None:
+    def default_kv_blocks(self, stages: int = 1) -> int | None:
         """The blocks that are left beside weights, by vLLM's default share of memory: an estimate of the engine's own.
 
         `None` if the profile does not say enough, or if the weights do not fit.
         """
         if self.parameters_billion is None or self.kv_bytes_per_token is None or self.gpu_memory_bytes is None:
             return self.kv_blocks
-        room = self.tensor_parallel * (_USED_MEMORY * self.gpu_memory_bytes - _ACTIVATION_BYTES)
+        room = self.tensor_parallel * stages * (_USED_MEMORY * self.gpu_memory_bytes - _ACTIVATION_BYTES)
         room -= self.parameters_billion * 2e9
         blocks = int(room / (self.kv_bytes_per_token * self.block_tokens))
         return blocks if blocks > 0 else None

@@ -8,6 +8,9 @@ from pilothouse.model.units import SECOND
 from pilothouse.simulator.chance import Chance
 from pilothouse.simulator.turn import Turn
 
+SYNTHETIC_UNIT_TOKENS = 64
+"""Of a prefix unit."""
+
 
 class TenantShare(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One tenant's part of the arrivals, by weight."""
@@ -38,7 +41,7 @@ class Synthetic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     think_s: float = 10.0
     prefixes: int = 0
     prefix_tokens: int = 1_024
-    unit_tokens: int = 64
+    unit_tokens: int = SYNTHETIC_UNIT_TOKENS
     tenants: tuple[TenantShare, ...] = ()
 
 

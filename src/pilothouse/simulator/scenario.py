@@ -203,3 +203,11 @@ def _unit_tokens(section: WorkloadSection) -> int | None:
     if section.trace is not None:
         return LOADERS[section.trace.format][1]
     return SYNTHETIC_UNIT_TOKENS
+
+
+def estimates_in(scenario: Scenario) -> set[str]:
+    """The profiles of a scenario that no measurement stands behind."""
+    section = scenario.section
+    models = [section.deployments.get(name, section.engine) for name, _ in scenario.deployments]
+    profiles = [profile_of(each) for each in models if each.hosted is None]
+    return {each.name for each in profiles if each.provenance.estimate}

@@ -43,6 +43,11 @@ class TokenGaps:
         """How many pauses."""
         return sum(self._counts.values())
 
+    def mean_ns(self) -> float:
+        """The mean pause in nanoseconds, to the histogram's resolution; 0 without any."""
+        total = sum(count * _middle(bucket) for bucket, count in sorted(self._counts.items()))
+        return total / self.count if self._counts else 0.0
+
     def percentile_ns(self, ratio: float) -> float:
         """The pause that `ratio` of all are not longer than, in nanoseconds (the middle of its bucket); 0 without any."""
         rank = ratio * self.count
@@ -50,5 +55,9 @@ class TokenGaps:
         for bucket in sorted(self._counts):
             seen += self._counts[bucket]
             if seen >= rank:
-                return bucket + (1 << max(bucket.bit_length() - _BITS - 1, 0)) / 2
+                return _middle(bucket)
         return 0.0
+
+
+def _middle(bucket: int) -> float:
+    return bucket + (1 << max(bucket.bit_length() - _BITS - 1, 0)) / 2

@@ -44,6 +44,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     decode_sequence_ms: float = 0.0
     overhead_ms: float = 0.0
     """Of the engine's own processor time that the GPU waits for, a step."""
+    prefill_ms: float = 0.0
+    """Of a step that computes prompts, beyond one that only decodes."""
     experts: ExpertTerm | None = None
     separate_prefill: bool = False
     """Prompts are computed in steps of their own, between decode steps, as S-LoRA and LightLLM do."""
@@ -128,6 +130,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             kv_mixed_ms=self.kv_ms_per_token if self.kv_mixed_ms_per_token is None else self.kv_mixed_ms_per_token,
             pair_ms=self.pair_ms,
             overhead_ms=self.overhead_ms,
+            prefill_ms=self.prefill_ms,
             decode_sequence_ms=self.decode_sequence_ms,
             experts=self.experts,
             limits=limits,

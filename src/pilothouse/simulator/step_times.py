@@ -36,7 +36,7 @@ class StepTimes:
     for KV in steps with prefill, where attention kernels serve decoding sequences less well.
     """
 
-    __slots__ = ("_dense", "_sampled", "decode", "kv", "kv_mixed", "pair")
+    __slots__ = ("_dense", "_prefill", "_sampled", "decode", "kv", "kv_mixed", "pair")
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class StepTimes:
         kv_mixed_ms: float,
         pair_ms: float,
         overhead_ms: float,
+        prefill_ms: float,
         decode_sequence_ms: float,
         experts: ExpertTerm | None,
         limits: EngineLimits,
@@ -58,6 +59,7 @@ class StepTimes:
             for tokens, ratio in enumerate(touched_ratios(experts.experts, experts.top_k, most)):
                 self._dense[tokens] += experts.all_ms * ratio * MILLISECOND
         self._sampled = [each * MILLISECOND for each in curve(sampled_ms, limits.max_sequences + 1)]
+        self._prefill = prefill_ms * MILLISECOND
         self.kv = kv_ms * MILLISECOND
         self.kv_mixed = kv_mixed_ms * MILLISECOND
         self.pair = pair_ms * MILLISECOND
@@ -69,7 +71,13 @@ class StepTimes:
 
     def mixed(self, tokens: int, sequences: int, kv_tokens: int, pairs: float) -> float:
         """Of a step with prefill."""
-        return self._dense[tokens] + self._sampled[sequences] + self.kv_mixed * kv_tokens + self.pair * pairs
+        return (
+            self._prefill
+            + self._dense[tokens]
+            + self._sampled[sequences]
+            + self.kv_mixed * kv_tokens
+            + self.pair * pairs
+        )
 
     def prefill_ns(self, tokens: int, context: int = 0) -> float:
         """Of one step that computes `tokens` of one prompt after `context`, and nothing else."""

@@ -15,7 +15,7 @@ from pilothouse.simulator.engine import Engine
 from pilothouse.simulator.fleet import AnyEngine
 from pilothouse.simulator.profile import Profile, Provenance
 from pilothouse.simulator.search import nelder_mead
-from pilothouse.simulator.separate_prefill import SeparatePrefillEngine
+from pilothouse.simulator.separate_prefill import Discipline, SeparatePrefillEngine
 from pilothouse.simulator.turn import Turn
 
 
@@ -77,11 +77,13 @@ def turns_of(recorded: Sequence[Recorded]) -> list[Turn]:
     ]
 
 
-def make_engine(profile: Profile) -> AnyEngine:
+def make_engine(profile: Profile, discipline: Discipline | None = None) -> AnyEngine:
     """One replica's engine of a profile."""
     limits = profile.limits()
     times = profile.times(limits)
-    return SeparatePrefillEngine(times, limits) if profile.separate_prefill else Engine(times, limits)
+    if profile.separate_prefill:
+        return SeparatePrefillEngine(times, limits, discipline, adapter_tokens=profile.adapter_tokens)
+    return Engine(times, limits)
 
 
 def run_alone(engine: AnyEngine, turns: Sequence[Turn]) -> None:

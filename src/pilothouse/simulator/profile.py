@@ -53,6 +53,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Of `dense_ms`, what more GPUs do not divide: small kernels, launches, normalisation."""
     layers: int = 0
     hidden: int = 0
+    adapter_tokens: int = 0
+    """KV places that each tenant's adapter takes while a turn of it runs (S-LoRA's unified pool)."""
     parameters_billion: float | None = None
     kv_bytes_per_token: int | None = None
     gpu_memory_bytes: int | None = None

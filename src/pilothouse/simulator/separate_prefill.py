@@ -78,7 +78,15 @@ class ArrivalOrder:
 class SeparatePrefillEngine:
     """One replica. `limits.kv_blocks` are places for one token each, and `max_batch_tokens` bounds one prefill."""
 
-    def __init__(self, times: StepTimes, limits: EngineLimits, discipline: Discipline | None = None) -> None:
+    def __init__(
+        self,
+        times: StepTimes,
+        limits: EngineLimits,
+        discipline: Discipline | None = None,
+        *,
+        adapter_tokens: int = 0,
+    ) -> None:
+        """`adapter_tokens` are the places that one tenant's adapter takes while any of its turns runs."""
         self.times = times
         self.limits = limits
         self.gaps = TokenGaps()
@@ -89,6 +97,7 @@ class SeparatePrefillEngine:
         self._queue: Discipline = discipline or ArrivalOrder()
         self._running: dict[Turn, None] = {}
         self._ends: list[tuple[int, int, Turn]] = []
+        self._adapter_tokens = adapter_tokens
         self._served: dict[Turn, int] = {}
         """The step until which a running turn's tokens were told to the discipline."""
         self._sequence = self._step = self._next_try = self._kv_tokens = 0
@@ -198,13 +207,15 @@ class SeparatePrefillEngine:
                 self._served[turn] = self._step
         # (tokens that the answer still needs, tokens it holds)
         held = [(end - self._step, turn.prompt + turn.output - (end - self._step)) for end, _, turn in self._ends]
+        adapters = {turn.tenant for turn in self._running}
         joins: list[Turn] = []
         tokens = 0
         while (turn := queue.head()) is not None and len(held) < self.limits.max_sequences:
             if tokens + turn.prompt > self.limits.max_batch_tokens and joins:
                 break
             held.append((turn.output - 1, turn.prompt + 1))
-            if _peak(held) >= self.limits.kv_blocks:
+            adapters.add(turn.tenant)
+            if _peak(held) >= self.limits.kv_blocks - self._adapter_tokens * len(adapters):
                 break
             queue.pop()
             turn.scheduled_ns = self._began_ns

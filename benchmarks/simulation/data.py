@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-DATA = Path(os.environ.get("PILOTHOUSE_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("PILOTHOUSE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 """A folder of public traces and measured tables; every file's origin and licence is in its README.md."""
 
 CONVERSATION = DATA / "mooncake" / "conversation_trace.jsonl.gz"

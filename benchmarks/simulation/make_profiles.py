@@ -1,4 +1,4 @@
-"""Make the profiles that come with the package, from published tables: `python -m benchmarks.simulation.make_profiles`."""
+"""Make the package's profiles from published tables: `python -m benchmarks.simulation.make_profiles`."""
 
 import csv
 import json
@@ -166,9 +166,7 @@ def split_serial(made: Profile, shape: Shape, link: dict[str, Link]) -> Profile:
     return msgspec.structs.replace(made, dense_ms=rounded(dense), serial_ms=rounded(serial), kv_ms_per_token=w2)
 
 
-def weighted(
-    points: Sequence[Sequence[float]], targets: Sequence[float], weights: Sequence[float]
-) -> list[float]:
+def weighted(points: Sequence[Sequence[float]], targets: Sequence[float], weights: Sequence[float]) -> list[float]:
     """Relative least squares with weights: rows are repeated by scaling both sides' relative errors."""
     from pilothouse.simulator.least_squares import fit_weighted
 

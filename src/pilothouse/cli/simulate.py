@@ -103,9 +103,7 @@ def _study(variants: "list[Variant]", seeds: int, jobs: int) -> "StudyResult":
     try:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task("simulating", total=len(variants) * seeds)
-            found = run_study(
-                variants, range(section.seed, section.seed + seeds), jobs, lambda: progress.advance(task)
-            )
+            found = run_study(variants, range(section.seed, section.seed + seeds), jobs, lambda: progress.advance(task))
         estimates = sorted({name for variant in variants for name in estimates_in(variant.scenario)})
     except (ScenarioInvalid, TraceInvalid, OSError) as error:
         raise CommandError(str(error)) from error

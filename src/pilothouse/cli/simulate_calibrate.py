@@ -1,4 +1,4 @@
-"""`pilothouse simulate calibrate`: an engine profile from a recorded run, from kernel tables, or from a live replica."""
+"""`pilothouse simulate calibrate`: a profile from a recorded run, from kernel tables, or from a live replica."""
 
 import os
 from pathlib import Path
@@ -137,15 +137,15 @@ def _from_live(name: str, model: str, gpu: str, url: str | None, fleet: str | No
                     stream=True,
                     seed=clients * 10_000 + prompt,
                 )
-                for each in uvloop.run(run_load(target, load, lambda _: None)):
-                    if each.error is None and len(each.tokens_at) > 1 and each.input_tokens:
-                        seen.append(
-                            Observation(
-                                clients=clients,
-                                prompt=each.input_tokens,
-                                output=max(each.output_tokens, 2),
-                                first_s=each.tokens_at[0] - each.started,
-                                total_s=each.tokens_at[-1] - each.started,
-                            )
-                        )
+                seen += [
+                    Observation(
+                        clients=clients,
+                        prompt=each.input_tokens,
+                        output=max(each.output_tokens, 2),
+                        first_s=each.tokens_at[0] - each.started,
+                        total_s=each.tokens_at[-1] - each.started,
+                    )
+                    for each in uvloop.run(run_load(target, load, lambda _: None))
+                    if each.error is None and len(each.tokens_at) > 1 and each.input_tokens
+                ]
     return from_observations(seen, name=name, model=asked, gpu=gpu)

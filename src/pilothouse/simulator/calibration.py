@@ -126,8 +126,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 def calibrate(recorded: Sequence[Recorded], template: Profile, *, source: str, evaluations: int = 240) -> Profile:
     """The profile whose simulated run is nearest to the recorded one.
 
-    `template` gives what is known of the engine: its KV blocks, its bounds, its scheduler. The cost is the mean distance
-    of first and of last tokens over the length of the run, and the relative distance of mean times between tokens.
+    `template` gives what is known of the engine: its KV blocks, its bounds, its scheduler. The cost is the mean
+    distance of first and of last tokens over the length of the run, and the relative distance of mean times between tokens.
     """
     served = [each for each in recorded if each.last_s >= 0]
     length = max(each.last_s for each in served)
@@ -156,7 +156,8 @@ def calibrate(recorded: Sequence[Recorded], template: Profile, *, source: str, e
         fitted,
         provenance=Provenance(
             source=source,
-            method=f"four coefficients searched against a recorded run of {len(served)} requests; cost {cost(found):.4f}",
+            method=f"four coefficients searched against a recorded run of {len(served)} requests",
+            residual=round(cost(found), 4),
             licence=template.provenance.licence,
         ),
     )

@@ -84,7 +84,7 @@ class Chance:
             x = self.normal()
             v = (1.0 + c * x) ** 3
             if v > 0.0 and ln(1.0 - self.uniform()) < 0.5 * x * x + d - d * v + d * ln(v):
-                return d * v * mean / shape
+                return float(d * v * mean / shape)
 
     def lognormal(self, median: float, sigma: float) -> float:
         """Lognormally distributed; sigma is that of the logarithm."""

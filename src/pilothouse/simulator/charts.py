@@ -38,9 +38,8 @@ def bars(title: str, values: Sequence[tuple[str, float]], *, y: str) -> str:
             f'width="{room * 0.8:.1f}" height="{tall:.1f}"><title>{escape(name)}: {value:.4g}</title></rect>'
         )
         if len(values) <= 12:
-            parts.append(
-                f'<text x="{left + room / 2:.1f}" y="{HEIGHT - _BOTTOM + 14}" text-anchor="middle">{escape(name)}</text>'
-            )
+            centre = f'x="{left + room / 2:.1f}" y="{HEIGHT - _BOTTOM + 14}" text-anchor="middle"'
+            parts.append(f"<text {centre}>{escape(name)}</text>")
     return _figure(title, parts, [])
 
 

@@ -16,14 +16,7 @@ class ColdStart(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total_s(self) -> float:
         """From the decision to ready."""
-        return (
-            self.provision_s
-            + self.bootstrap_s
-            + self.weights_s
-            + self.initialise_s
-            + self.other_s
-            + self.compile_s
-        )
+        return self.provision_s + self.bootstrap_s + self.weights_s + self.initialise_s + self.other_s + self.compile_s
 
 
 def cold_start(

@@ -18,6 +18,7 @@ from pilothouse.simulator.turn import NEVER, Turn
 
 _FAR = 1 << 62
 
+
 class AnyEngine(Protocol):
     """What a fleet needs of an engine; see `engine.Engine`."""
 
@@ -28,11 +29,25 @@ class AnyEngine(Protocol):
     preemptions: int
 
     @property
-    def next_ns(self) -> int | None: ...
-    def submit(self, turn: Turn, now: int) -> None: ...
-    def advance(self) -> list[Turn]: ...
-    def turns(self) -> list[Turn]: ...
-    def crash(self) -> list[Turn]: ...
+    def next_ns(self) -> int | None:
+        """When `advance` has to be called; `None` when idle."""
+        ...
+
+    def submit(self, turn: Turn, now: int) -> None:
+        """A turn arrives."""
+        ...
+
+    def advance(self) -> list[Turn]:
+        """Be at `next_ns`: the turns that ended then."""
+        ...
+
+    def turns(self) -> list[Turn]:
+        """Everything it has."""
+        ...
+
+    def crash(self) -> list[Turn]:
+        """Lose everything."""
+        ...
 
 
 @runtime_checkable

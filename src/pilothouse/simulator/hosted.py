@@ -22,7 +22,7 @@ class HostedSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostedEngine:
-    """Answers every turn at the same pace, and refuses what is over the limits of a fixed minute with `rate_limited`."""
+    """Answers every turn at one pace, and refuses what is over the limits of a fixed minute with `rate_limited`."""
 
     def __init__(self, spec: HostedSpec) -> None:
         self.spec = spec

@@ -11,7 +11,8 @@ _COLOURS = ("#2f6fde", "#d9662b", "#2c9a63", "#a34fc4", "#c9a227", "#5b6b7b")
 _STYLE = (
     """:root{color-scheme:light dark;--ink:#1c2430;--back:#fff;--line:#d5dbe3}
 @media(prefers-color-scheme:dark){:root{--ink:#e4e9f0;--back:#14181e;--line:#36404d}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:1400px;margin:2rem auto;padding:0 1rem}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:1400px;
+margin:2rem auto;padding:0 1rem}
 table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}
 td,th{border-bottom:1px solid var(--line);padding:.3rem .7rem;text-align:right;white-space:nowrap}
 td:first-child,th:first-child{text-align:left}
@@ -30,7 +31,8 @@ def render(result: StudyResult) -> str:
     body = [f"<h1>Simulation of {escape(result.name)}</h1>"]
     body.append(
         f"<p>Pilothouse {escape(result.pilothouse)}. SLO: first token within {result.slo.ttft_s:g} s, "
-        f"{result.slo.tpot_s * 1e3:g} ms between tokens in the mean. &plusmn; is a 95% confidence interval over seeds.</p>"
+        f"{result.slo.tpot_s * 1e3:g} ms between tokens in the mean. "
+        "&plusmn; is a 95% confidence interval over seeds.</p>"
     )
     if result.estimates:
         names = ", ".join(map(escape, result.estimates))

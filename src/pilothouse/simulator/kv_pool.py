@@ -8,8 +8,8 @@ class KvPool:
 
     `free` counts every block that no turn holds, idle ones too: an idle block is given away when there is no empty one.
     A prefix unit (the trace's unit of hashing) is `unit_blocks` blocks and is held by as many turns as share it. What a
-    turn holds beyond shared units is its own; after its end those blocks are idle under the turn itself, since an engine
-    keeps them in the same LRU order, and a turn that was preempted may come back to them.
+    turn holds beyond shared units is its own; after its end those blocks are idle under the turn itself, since an
+    engine keeps them in the same LRU order, and a turn that was preempted may come back to them.
     """
 
     __slots__ = ("_block", "_idle", "_idle_blocks", "_refs", "blocks", "caching", "free", "unit_blocks", "unit_tokens")

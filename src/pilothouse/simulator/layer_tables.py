@@ -38,9 +38,7 @@ def from_layer_tables(
         for tokens in next(iter(dense.values()))
     }
     sampling = _curve(folder / "per_sequence.csv", "sequences")
-    sampled = {
-        count: _US * sum(times[count] for times in sampling.values()) for count in next(iter(sampling.values()))
-    }
+    sampled = {count: _US * sum(times[count] for times in sampling.values()) for count in next(iter(sampling.values()))}
     attention = [
         (int(row["prefill_chunk"]), int(row["kv_prefill"]), int(row["n_decode"]), int(row["kv_decode"]),
          float(row["time_us"]) * layers * _US)

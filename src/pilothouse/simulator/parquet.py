@@ -16,16 +16,15 @@ def write_parquet(records: Records, path: Path) -> None:
         ParquetMissing: the extra `simulator` is not installed.
     """
     try:
-        import pyarrow
-        import pyarrow.parquet
+        import pyarrow as pa
     except ImportError as error:
         raise ParquetMissing("Parquet needs pyarrow: pip install 'pilothouse[simulator]'") from error
-    columns = {name: pyarrow.array(values, type=pyarrow.int64()) for name, values in records.columns.items()}
+    columns = {name: pa.array(values, type=pa.int64()) for name, values in records.columns.items()}
     for name, indices, words in (
         ("tenant", records.tenant, records.tenants),
         ("fault", records.fault, records.faults),
     ):
-        columns[name] = pyarrow.DictionaryArray.from_arrays(
-            pyarrow.array(indices, type=pyarrow.int64()).cast(pyarrow.int32()), pyarrow.array(words, pyarrow.string())
+        columns[name] = pa.DictionaryArray.from_arrays(
+            pa.array(indices, type=pa.int64()).cast(pa.int32()), pa.array(words, pa.string())
         )
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    pa.parquet.write_table(pa.table(columns), path)

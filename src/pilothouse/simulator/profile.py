@@ -24,6 +24,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """No measurement of this GPU stands behind it; every output says so."""
     decode_error: tuple[float, float] | None = None
     """Mean and largest relative error of decode steps against the source."""
+    residual: float | None = None
+    """Of a calibration by a recorded run: its cost where the search ended."""
     prefill_error: tuple[float, float] | None = None
 
 
@@ -157,7 +159,11 @@ def load(name_or_path: str) -> Profile:
 def names() -> list[str]:
     """The profiles that come with the package."""
     folder = importlib.resources.files("pilothouse.simulator").joinpath(_FOLDER)
-    return sorted(each.name.removesuffix(".json") for each in folder.iterdir() if each.name.endswith(".json") and each.name != "links.json")
+    return sorted(
+        each.name.removesuffix(".json")
+        for each in folder.iterdir()
+        if each.name.endswith(".json") and each.name != "links.json"
+    )
 
 
 def save(profile: Profile, path: Path) -> None:

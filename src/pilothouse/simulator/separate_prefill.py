@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pilothouse.simulator.step_times import EngineLimits, StepTimes
 from pilothouse.simulator.token_gaps import TokenGaps
-from pilothouse.simulator.turn import NEVER, Turn
+from pilothouse.simulator.turn import Turn
 
 PATIENCE_STEPS = 10
 """Decode steps between two prefills, S-LoRA's `max_wait_tokens`."""
@@ -210,7 +210,7 @@ class SeparatePrefillEngine:
         adapters = {turn.tenant for turn in self._running}
         joins: list[Turn] = []
         tokens = 0
-        while (turn := queue.head()) is not None and len(held) < self.limits.max_sequences:
+        while (turn := queue.head()) and len(held) < self.limits.max_sequences:
             if tokens + turn.prompt > self.limits.max_batch_tokens and joins:
                 break
             held.append((turn.output - 1, turn.prompt + 1))

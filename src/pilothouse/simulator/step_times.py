@@ -1,5 +1,6 @@
 """How long one step of an engine takes: the hot form of an engine profile."""
 
+import itertools
 from collections.abc import Sequence
 
 import msgspec
@@ -52,7 +53,7 @@ class StepTimes:
         experts: ExpertTerm | None,
         limits: EngineLimits,
     ) -> None:
-        """`*_ms` curves are points of (tokens or sequences, milliseconds), ascending, linear between and beyond them."""
+        """Curves are points of (tokens or sequences, milliseconds), ascending, linear between and beyond them."""
         most = max(limits.max_batch_tokens, limits.max_sequences)
         self._dense = [(each + overhead_ms) * MILLISECOND for each in curve(dense_ms, most)]
         if experts is not None:
@@ -106,7 +107,7 @@ def curve(points: Sequence[tuple[int, float]], most: int) -> list[float]:
     if not points:
         return [0.0] * (most + 1)
     table = [points[0][1]] * (min(points[0][0], most) + 1)
-    for (left, low), (right, high) in zip(points, points[1:], strict=False):
+    for (left, low), (right, high) in itertools.pairwise(points):
         slope = (high - low) / (right - left)
         table.extend(low + slope * (at - left) for at in range(left + 1, min(right, most) + 1))
     if len(points) > 1 and len(table) <= most:

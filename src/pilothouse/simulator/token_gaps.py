@@ -49,7 +49,7 @@ class TokenGaps:
         return total / self.count if self._counts else 0.0
 
     def percentile_ns(self, ratio: float) -> float:
-        """The pause that `ratio` of all are not longer than, in nanoseconds (the middle of its bucket); 0 without any."""
+        """The pause that `ratio` of all do not exceed, in nanoseconds (the middle of its bucket); 0 without any."""
         rank = ratio * self.count
         seen = 0
         for bucket in sorted(self._counts):

@@ -77,9 +77,7 @@ def _session(spec: Synthetic, chance: Chance, number: int, at: int, tenant: str,
             break
         base = (number + 1) << 32
         units += [base + each for each in range(len(units), context // spec.unit_tokens)]
-        turn = Turn(
-            f"{number}-{index}", at, context, output, tenant=tenant, session=str(number), units=tuple(units)
-        )
+        turn = Turn(f"{number}-{index}", at, context, output, tenant=tenant, session=str(number), units=tuple(units))
         if last is None:
             first = turn
         else:

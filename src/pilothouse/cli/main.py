@@ -21,6 +21,8 @@ from pilothouse.cli.fake_engine import fake_engine
 from pilothouse.cli.logs import logs
 from pilothouse.cli.output import CommandError, print_error
 from pilothouse.cli.restart import restart
+from pilothouse.cli.simulate import simulate
+from pilothouse.cli.simulate_calibrate import calibrate
 from pilothouse.cli.status import status
 from pilothouse.cli.top import top
 from pilothouse.cli.up import up
@@ -61,6 +63,7 @@ def build_app() -> App:
     for command in (up, down, restart, status, top, logs, chat, bench, explain, version):
         app.command(command)
     app.command(_config_app(app))
+    app.command(_simulate_app(app))
     app.command(fake_engine, help_flags=[], version_flags=[])
     app.register_install_completion_command(help="Install completion for bash, zsh or fish, and exit.")
     return app
@@ -76,6 +79,13 @@ def _config_app(parent: App) -> App:
     for command in (check, schema, show, reload):
         config.command(command)
     return config
+
+
+def _simulate_app(parent: App) -> App:
+    simulation = App(name="simulate", help_format="plaintext", default_parameter=parent.default_parameter)
+    simulation.default(simulate)
+    simulation.command(calibrate)
+    return simulation
 
 
 def run(arguments: Sequence[str], env: Mapping[str, str]) -> int:

@@ -10,8 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     JsonValue,
@@ -23,6 +21,8 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
 from pilothouse.config.secret_references import PATTERN, check_reference
+from pilothouse.config.section import Section as Section
+from pilothouse.config.simulate_section import SimulateSection
 from pilothouse.config.sources import parse_source
 from pilothouse.model.spec import GatewayLimits
 
@@ -97,12 +97,6 @@ RouteText = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings",
 
 Bytes = Annotated[int, Field(gt=0, le=_TEBIBYTE)]
 Seconds = Annotated[float, Field(gt=0, le=_WEEK_S, allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """A mapping of the file. Unknown keys are refused, and types are not guessed."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
 class _WithShortForm(Section):
@@ -371,6 +365,9 @@ class FleetFile(Section):
     ]
     gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
     controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
+    simulate: SimulateSection = Field(
+        default=SimulateSection(), description="What `pilothouse simulate` runs the fleet with; nothing else reads it."
+    )
 
 
 def json_schema() -> dict[str, Any]:

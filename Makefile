@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 
-.PHONY: up test lint types units lock bars docs clean help
+.PHONY: up test lint types units lock bars bench-routing docs clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -41,6 +41,10 @@ units: $(VENV)/dev.stamp
 #   make bars ISSUE=foundation    measure an issue's bars
 bars: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks.bars $(ISSUE)
+
+#   make bench-routing    replay the public conversation trace (in $PILOTHOUSE_TRACES) through every routing policy
+bench-routing: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks.routing_replay $(TRACE)
 
 #   make docs    generate the reference pages again
 docs: $(VENV)/dev.stamp

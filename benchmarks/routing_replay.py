@@ -71,7 +71,7 @@ def find_trace(path: str | None = None) -> Path:
 def read(path: Path, seed: int = 1) -> list[Arrival]:
     """The arrivals in order, spread inside the ticks of the trace's clock."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     arrivals = []
     for row in msgspec.json.Decoder(Row).decode_lines(data):
         at = MonotonicNs(row.timestamp * MILLISECOND + int(chance.random() * _TICK_NS))
@@ -103,7 +103,7 @@ def replay(
 
     The load is the work given lately: the replay has no engine that could say when a request ends.
     """
-    router = ReplicaRouter(Draws(seed), policy=policy, index_blocks=blocks, tokens_per_block=BLOCK_TOKENS)
+    router = ReplicaRouter(Draws(seed), policy=policy, index_blocks=blocks, tokens_in=BLOCK_TOKENS.__mul__)
     router.set_replicas([f"replica-{index}" for index in range(replicas)])
     caches: list[OrderedDict[int, None]] = [OrderedDict() for _ in range(replicas)]
     load = RecentWork(replicas, recent)

@@ -6,10 +6,10 @@ import time
 import tracemalloc
 
 from benchmarks.bars.report import Bar, main
-from pilothouse.policy.affinity.blocks import chain, scope_of
+from pilothouse.policy.affinity.blocks import BYTES_PER_TOKEN, chain, scope_of
 from pilothouse.policy.affinity.homes import digest_of
 from pilothouse.policy.draw import Draws
-from pilothouse.policy.routing.replica_router import BYTES_PER_TOKEN, ReplicaRouter
+from pilothouse.policy.routing.replica_router import ReplicaRouter
 
 CASES = ((8, 2_000, 25.0), (64, 2_000, 60.0), (64, 100_000, 300.0))
 """Replicas, tokens of the prompt, and the limit in microseconds."""
@@ -29,7 +29,7 @@ def _cost(replicas: int, tokens: int, limit: float) -> Bar:
 
     The index is full, so that every new block also pushes one out. The loads are a list that the caller has.
     """
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     router = _router(replicas)
     scope = scope_of("tenant")
     size = tokens * BYTES_PER_TOKEN
@@ -78,7 +78,7 @@ def _fill(router: ReplicaRouter, chance: random.Random, loads: list[int]) -> Non
 
 def _memory() -> Bar:
     """A million prompts of 8 blocks that are never seen again, in sessions that are all new."""
-    chance = random.Random(11)  # noqa: S311
+    chance = random.Random(11)
     router = _router(8)
     loads = [0] * 8
     sizes = []

@@ -4,8 +4,17 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 
-BLOCK_BYTES = 1024
-"""About 256 tokens of English, SGLang's and llm-d's order of magnitude; smaller blocks cost more than they find."""
+FINE_BYTES = 1024
+"""About 256 tokens of English, the order of SGLang's and llm-d's blocks: what tells short prompts apart."""
+
+FINE_BLOCKS = 16
+"""Fine blocks at the front of a prompt; behind them blocks are coarse."""
+
+COARSE_BYTES = 4096
+"""Far from the front a wrong guess is a small share of the prompt, and a hash for each KiB would double the cost."""
+
+BYTES_PER_TOKEN = 4
+"""English text under a byte-pair tokenizer; a factor of two weighs matches against loads a little differently."""
 
 _SCOPE_BITS = 29
 """Above the 32 bits of the checksum; 61 in all, which CPython keeps in three digits of an integer."""
@@ -17,7 +26,7 @@ def scope_of(tenant: str) -> int:
     return (int.from_bytes(digest, "big") >> (64 - _SCOPE_BITS)) << 32
 
 
-def chain(parts: Sequence[bytes], scope: int, block_bytes: int = BLOCK_BYTES) -> list[int]:
+def chain(parts: Sequence[bytes], scope: int) -> list[int]:
     """The hash of every prefix of `parts` that ends with a whole block, shortest first.
 
     `parts` are the raw JSON of what an engine's template puts first to last (tools, system, messages), as the client
@@ -33,12 +42,26 @@ def chain(parts: Sequence[bytes], scope: int, block_bytes: int = BLOCK_BYTES) ->
     append = hashes.append
     last = len(parts) - 1
     for number, part in enumerate(parts):
+        # Slices of a view are not copies: a quarter less for prompts that are not in the processor's cache.
+        view = memoryview(part)
         size = len(part)
-        whole = size - size % block_bytes
-        for start in range(0, whole, block_bytes):
-            value = checksum(part[start : start + block_bytes], value)
+        start = 0
+        while len(hashes) < FINE_BLOCKS and start + FINE_BYTES <= size:
+            value = checksum(view[start : start + FINE_BYTES], value)
             append(scope | value)
-        if number != last and whole != size:
-            value = checksum(part[whole:], value)
+            start += FINE_BYTES
+        if len(hashes) >= FINE_BLOCKS:
+            for end in range(start + COARSE_BYTES, size + 1, COARSE_BYTES):
+                value = checksum(view[start:end], value)
+                append(scope | value)
+                start = end
+        if number != last and start != size:
+            value = checksum(view[start:], value)
             append(scope | value)
     return hashes
+
+
+def tokens_in(blocks: int) -> int:
+    """About how many tokens the first `blocks` blocks of a prompt are."""
+    fine = min(blocks, FINE_BLOCKS)
+    return (fine * FINE_BYTES + (blocks - fine) * COARSE_BYTES) // BYTES_PER_TOKEN

@@ -1,8 +1,8 @@
 """Chooses among the replicas of one deployment or arm: prefix, session and load weighed together."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from pilothouse.policy.affinity.blocks import BLOCK_BYTES
+from pilothouse.policy.affinity.blocks import tokens_in
 from pilothouse.policy.affinity.homes import digest_of
 from pilothouse.policy.affinity.moves import MovePrice, price
 from pilothouse.policy.affinity.prefix_index import PrefixIndex
@@ -12,11 +12,9 @@ from pilothouse.policy.affinity.shared_prefix import SharedPrefix, key_of
 from pilothouse.policy.draw import Draws
 from pilothouse.policy.routing.decision import RouteDecision, Rule
 
-BYTES_PER_TOKEN = 4
-"""English text under a byte-pair tokenizer; a factor of two weighs matches against loads a little differently."""
-
 INDEX_BLOCKS = 4096
-"""Blocks remembered for each replica: 4 MiB of prompt, about a million tokens, what a large GPU's cache holds."""
+"""Blocks remembered for each replica: 4 to 16 MiB of prompts, one to four million tokens, what a large GPU's cache
+holds. With 64 replicas they take about 60 MB."""
 
 
 class ReplicaRouter:
@@ -33,7 +31,7 @@ class ReplicaRouter:
         policy: str = DEFAULT_POLICY,
         tuning: Tuning | None = None,
         index_blocks: int = INDEX_BLOCKS,
-        tokens_per_block: int = BLOCK_BYTES // BYTES_PER_TOKEN,
+        tokens_in: Callable[[int], int] = tokens_in,
     ) -> None:
         self.policy = policy
         self.replicas: tuple[str, ...] = ()
@@ -44,7 +42,7 @@ class ReplicaRouter:
         self._score = POLICIES[policy]
         self._tuning = tuning or Tuning()
         self._uses_index = policy in USES_INDEX
-        self._tokens_per_block = tokens_per_block
+        self._tokens_in = tokens_in
         self._index = PrefixIndex(0, index_blocks)
         self._shared = SharedPrefix()
         self._digests: list[int] = []
@@ -158,8 +156,8 @@ class ReplicaRouter:
         if not blocks or not self._uses_index:
             return [0] * len(self.replicas)
         counts = self._index.matched(blocks)
-        per_block = self._tokens_per_block
-        return [min(counts[slot] * per_block, tokens) for slot in self._slots]
+        tokens_in = self._tokens_in
+        return [min(tokens_in(counts[slot]), tokens) if counts[slot] else 0 for slot in self._slots]
 
     def _lowest(self, scores: Sequence[float], request: str) -> int:
         lowest = min(scores)

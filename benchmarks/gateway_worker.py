@@ -24,7 +24,7 @@ from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, Re
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import Timeouts
 
-KEY = "ph_bench"
+KEY = "sk-bench-2f6c1b7de0a94c58"  # of a form that every proxy takes
 MODEL = "m"
 _PEPPER = b"p" * 32
 

@@ -40,14 +40,14 @@ def _pilothouse(port: int, upstreams: list[int], directory: Path) -> list[subpro
     return gateway_worker.start(port, upstreams, directory)
 
 
-def _router(package: str, policy: str) -> Start:
-    """vllm-router and sglang-router take the same arguments: the one is a fork of the other."""
+def _router(package: str, policy: str, *command: str, quiet: str) -> Start:
+    """vllm-router and sglang-router take nearly the same arguments: the one is a fork of the other."""
 
     def start(port: int, upstreams: list[int], directory: Path) -> list[subprocess.Popen[bytes]]:
         program = environment(package) / package.partition("==")[0]
-        argv = [str(program), "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
+        argv = [str(program), *command, "--host", "127.0.0.1", "--port", str(port), "--policy", policy]
         argv += ["--worker-urls", *(f"http://127.0.0.1:{each}" for each in upstreams)]
-        argv += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port()), "--log-level", "warning"]
+        argv += ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port()), "--log-level", quiet]
         return [_quietly(argv, directory / f"{package}-{policy}.log")]
 
     return start
@@ -60,7 +60,7 @@ def _litellm(port: int, upstreams: list[int], directory: Path) -> list[subproces
         for each in upstreams
     )
     configuration = directory / "litellm.yaml"
-    configuration.write_text(f"model_list:\n{entries}general_settings: {{master_key: sk-{gateway_worker.KEY}}}\n")
+    configuration.write_text(f"model_list:\n{entries}general_settings: {{master_key: {gateway_worker.KEY}}}\n")
     program = environment(LITELLM) / "litellm"
     argv = [
         str(program),
@@ -84,10 +84,10 @@ def _quietly(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 PEERS: dict[str, Start] = {
     "envoy": _envoy,
     "pilothouse": _pilothouse,
-    "vllm-router": _router(VLLM_ROUTER, "round_robin"),
-    "vllm-router cache-aware": _router(VLLM_ROUTER, "cache_aware"),
-    "sglang-router": _router(SGLANG_ROUTER, "round_robin"),
-    "sglang-router cache-aware": _router(SGLANG_ROUTER, "cache_aware"),
+    "vllm-router": _router(VLLM_ROUTER, "round_robin", quiet="warning"),
+    "vllm-router cache-aware": _router(VLLM_ROUTER, "cache_aware", quiet="warning"),
+    "sglang-router": _router(SGLANG_ROUTER, "round_robin", "launch", quiet="warn"),
+    "sglang-router cache-aware": _router(SGLANG_ROUTER, "cache_aware", "launch", quiet="warn"),
     "litellm": _litellm,
 }
 """Every proxy by name, with one worker each. The others run as they come, Pilothouse with all features on."""

@@ -6,7 +6,7 @@ and keeps its traceback.
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -21,6 +21,7 @@ from pilothouse.cli.fake_engine import fake_engine
 from pilothouse.cli.logs import logs
 from pilothouse.cli.output import CommandError, print_error
 from pilothouse.cli.status import status
+from pilothouse.cli.tenant_commands import KEY_COMMANDS, TENANT_COMMANDS, usage
 from pilothouse.cli.up import up
 from pilothouse.cli.version import version
 from pilothouse.model.errors import PilothouseError
@@ -57,7 +58,10 @@ def build_app() -> App:
     )
     for command in (up, down, status, logs, chat, bench, explain, version):
         app.command(command)
+    app.command(usage)
     app.command(_config_app(app))
+    app.command(_group(app, "tenants", "Make, change and take away tenants.", TENANT_COMMANDS))
+    app.command(_group(app, "keys", "Make, change and take away keys.", KEY_COMMANDS))
     app.command(fake_engine, help_flags=[], version_flags=[])
     app.register_install_completion_command(help="Install completion for bash, zsh or fish, and exit.")
     return app
@@ -73,6 +77,13 @@ def _config_app(parent: App) -> App:
     for command in (check, schema, show, reload):
         config.command(command)
     return config
+
+
+def _group(parent: App, name: str, help_text: str, commands: Mapping[str, Callable[..., int]]) -> App:
+    group = App(name=name, help=help_text, help_format="plaintext", default_parameter=parent.default_parameter)
+    for verb, command in commands.items():
+        group.command(command, name=verb)
+    return group
 
 
 def run(arguments: Sequence[str], env: Mapping[str, str]) -> int:

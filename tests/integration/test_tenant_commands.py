@@ -14,7 +14,7 @@ from pilothouse.model.units import WallNs
 from pilothouse.store.ledger import Ledger
 
 if TYPE_CHECKING:
-    from conftest import Pilothouse
+    from tests.conftest import Pilothouse
 
 
 def status_with(pilothouse: "Pilothouse", secret: str) -> int:

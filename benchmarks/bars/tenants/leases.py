@@ -19,6 +19,7 @@ from pilothouse.policy.limits.leased_plan import ASK
 from pilothouse.policy.limits.reservation import Demand, Reservation
 from pilothouse.store.lease_exchange import LeaseExchange
 from pilothouse.store.redis_authority import RedisAuthority
+from pilothouse.testing.processes import free_port
 
 PER_MINUTE = 10_000
 WORKERS, CLIENTS = 4, 200
@@ -74,7 +75,7 @@ async def client(seed: int, book: LeaseBook, exchange: LeaseExchange, load: Load
 
 async def run(*, kill: bool) -> Load:
     """Two minutes of load."""
-    server = ValkeyServer()
+    server = ValkeyServer(port=free_port())
     server.start()
     url, port = server.connection_url, server.port
     limits = Limits(total_tokens=RateLimit(per_minute=PER_MINUTE))

@@ -13,7 +13,7 @@ from cyclopts import App, CycloptsError, Parameter
 import pilothouse
 from pilothouse.cli.bench import bench
 from pilothouse.cli.chat import chat
-from pilothouse.cli.config_commands import check, reload, schema, show
+from pilothouse.cli.config_commands import check, import_litellm, reload, schema, show
 from pilothouse.cli.down import down
 from pilothouse.cli.exits import Exit
 from pilothouse.cli.explain import explain
@@ -39,6 +39,9 @@ $ pilothouse down                      drain and stop it
 Every command has --help, and takes --debug (or PILOTHOUSE_DEBUG=1) to show the traceback of an error."""
 
 _EPILOGUE = "Exit codes: " + ", ".join(f"{code.value} {code.word}" for code in Exit) + "."
+
+IMPORTERS: dict[str, Callable[..., int]] = {"litellm": import_litellm}
+"""Whose configuration can be brought over."""
 
 DEBUG_FLAG = "--debug"
 DEBUG_VARIABLE = "PILOTHOUSE_DEBUG"
@@ -76,6 +79,7 @@ def _config_app(parent: App) -> App:
     )
     for command in (check, schema, show, reload):
         config.command(command)
+    config.command(_group(parent, "import", "Turn another gateway's configuration into a fleet file.", IMPORTERS))
     return config
 
 

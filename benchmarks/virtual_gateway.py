@@ -1,5 +1,6 @@
 """A gateway's queue before the fake engine's scheduler, in virtual time: no process, no clock."""
 
+import math
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -11,6 +12,9 @@ from benchmarks.client_trace import Served, TraceRequest
 from pilothouse.model.tenants import Tier
 from pilothouse.policy.fairness.queue import Capacity, FairQueue
 from pilothouse.policy.fairness.ticket import Ticket, TicketState
+from pilothouse.policy.limits.decision import LimitRefusal
+from pilothouse.policy.limits.plan import LimitPlan
+from pilothouse.policy.limits.reservation import Demand, Reservation
 from pilothouse.testing.fake_engine import scheduler as engine
 
 
@@ -96,8 +100,13 @@ def replay(
     *,
     expected_output: Callable[[TraceRequest], int],
     observe: Callable[[TraceRequest], None] = lambda request: None,
+    until_s: float = math.inf,
+    plan_of: Callable[[TraceRequest], LimitPlan | None] = lambda request: None,
 ) -> list[Served]:
-    """All requests through the queue and the engine, and what became of them."""
+    """Requests through limits, queue and engine, and what became of those that were done by `until_s`.
+
+    `plan_of` has the limits of a request; what they refuse is gone.
+    """
     scheduler = engine.Scheduler(
         engine.SchedulerLimits(blocks=rates.kv_blocks, block_size=rates.block_size, prefix_caching=rates.prefix_caching)
     )
@@ -106,6 +115,7 @@ def replay(
     known: dict[Ticket, TraceRequest] = {}
     first_token: dict[engine.Sequence, float] = {}
     served: list[Served] = []
+    reservations: dict[TraceRequest, Reservation] = {}
     now_s = 0.0
 
     def send(tickets: Sequence[Ticket]) -> None:
@@ -115,9 +125,16 @@ def replay(
             under_way[sequence] = (ticket, request)
             scheduler.add(sequence)
 
-    while arrivals or under_way or known:
+    while (arrivals or under_way or known) and now_s < until_s:
         while arrivals and arrivals[0].at_s <= now_s:
             request = arrivals.popleft()
+            plan = plan_of(request)
+            if plan is not None:
+                demand = Demand(input_tokens=request.input_tokens, output_tokens=expected_output(request))
+                reservation = plan.reserve(demand, _ns(now_s), 0)
+                if isinstance(reservation, LimitRefusal):
+                    continue
+                reservations[request] = reservation
             ticket = Ticket(request.client, Tier.STANDARD, request.input_tokens, expected_output(request))
             known[ticket] = request
             queue.submit(ticket, _ns(now_s))
@@ -139,6 +156,8 @@ def replay(
                 del under_way[sequence]
                 queue.finish(ticket, _ns(now_s), request.output_tokens)
                 observe(request)
+                if request in reservations:
+                    reservations.pop(request).settle(_ns(now_s), request.input_tokens, request.output_tokens)
                 served.append(Served(request=request, first_token_s=first_token[sequence], finished_s=now_s))
     return served
 

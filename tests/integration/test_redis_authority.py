@@ -20,6 +20,7 @@ from pilothouse.policy.limits.authority import (
     SharedLimit,
 )
 from pilothouse.store.redis_authority import RedisAuthority
+from pilothouse.testing.processes import free_port
 
 pytestmark = pytest.mark.xdist_group("valkey")
 
@@ -35,7 +36,7 @@ LIMITS = (
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ValkeyServer]:
-    with ValkeyServer() as running:
+    with ValkeyServer(port=free_port()) as running:
         yield running
 
 
@@ -73,6 +74,7 @@ async def test_the_script_takes_the_steps_of_the_authority_in_memory(server: Val
                     mark=before.known_used + before.known_returned,
                     keep=draw.randint(0, step_size),
                     want=draw.randint(0, 3 * step_size),
+                    need=draw.choice((0, draw.randint(0, 2 * step_size))),
                     ahead=draw.randint(0, step_size),
                 )
             )
@@ -142,7 +144,7 @@ async def test_a_slow_server_is_an_exchange_without_an_answer(server: ValkeyServ
 
 @pytest.mark.asyncio
 async def test_a_server_that_is_killed_and_comes_back_empty_hands_out_nothing_twice(tmp_path: Path) -> None:
-    server = ValkeyServer()
+    server = ValkeyServer(port=free_port())
     server.start()
     redis = RedisAuthority(server.connection_url, "fleet", TERM_US)
     first = await one(redis, batch("a", LeaseReport(limit=TOKENS, want=2000), scope="x"))

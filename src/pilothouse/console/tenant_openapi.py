@@ -134,7 +134,6 @@ def tenant_paths(schemas: _Schemas) -> dict[str, dict[str, Any]]:
                     _query("last_day", "Turns of this day of UTC and earlier.", day),
                     _query("tenant", "Only its turns."),
                 ],
-                checked=True,
             )
         },
         "/v1/audit": {
@@ -153,7 +152,6 @@ def tenant_paths(schemas: _Schemas) -> dict[str, dict[str, Any]]:
                         "limit", "How many at most.", {"type": "integer", "minimum": 1, "maximum": MAX_AUDIT_ENTRIES}
                     ),
                 ],
-                checked=True,
             )
         },
     }
@@ -167,12 +165,10 @@ def _get(
     parameters: list[dict[str, Any]] | None = None,
     *,
     named: bool = False,
-    checked: bool = False,
 ) -> dict[str, Any]:
     operation = _operation(name, summary, schemas[answer], named=named)
     operation["parameters"] += parameters or []
-    if checked:
-        operation["responses"]["400"] = {"description": "A parameter is wrong."}
+    operation["responses"]["400"] = {"description": "A parameter is wrong, or not known."}
     operation["responses"]["409"] = {"description": "The database cannot be used."}
     return operation
 

@@ -34,7 +34,7 @@ _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 class TenantAdministration:
     """What the routes work on. `changed` is called after every change, for the workers to hear of it."""
 
-    def __init__(self, store: TenantStore, ledger: Ledger, changed: Callable[[], None]) -> None:
+    def __init__(self, store: TenantStore, ledger: Ledger, changed: Callable[[], Awaitable[None]]) -> None:
         self.store = store
         self.ledger = ledger
         self.changed = changed
@@ -46,7 +46,7 @@ class TenantAdministration:
     async def change(self, change: Callable[[], _Answer]) -> Response:
         """Answer with what the database has now."""
         answer = await asyncio.to_thread(change)
-        self.changed()
+        await self.changed()
         return json_response(answer)
 
 
@@ -59,6 +59,7 @@ def _organisations(admin: TenantAdministration) -> list[Route]:
     store = admin.store
 
     async def listed(request: Request) -> Response:
+        _only(request)
         return await admin.ask(lambda: bodies.Organisations(organisations=store.organisations()))
 
     async def create(request: Request) -> Response:
@@ -66,6 +67,7 @@ def _organisations(admin: TenantAdministration) -> list[Route]:
         return await admin.change(lambda: store.create_organisation(body.record(), ACTOR))
 
     async def show(request: Request) -> Response:
+        _only(request)
         return await admin.ask(lambda: store.organisation(OrganisationId(request.path_params["id"])))
 
     async def update(request: Request) -> Response:
@@ -80,6 +82,7 @@ def _tenants(admin: TenantAdministration) -> list[Route]:
     store = admin.store
 
     async def listed(request: Request) -> Response:
+        _only(request, "organisation")
         organisation = request.query_params.get("organisation")
         chosen = None if organisation is None else OrganisationId(organisation)
         return await admin.ask(lambda: bodies.Tenants(tenants=store.tenants(chosen)))
@@ -89,6 +92,7 @@ def _tenants(admin: TenantAdministration) -> list[Route]:
         return await admin.change(lambda: store.create_tenant(body.record(), ACTOR))
 
     async def show(request: Request) -> Response:
+        _only(request)
         return await admin.ask(lambda: store.tenant(TenantId(request.path_params["id"])))
 
     async def update(request: Request) -> Response:
@@ -110,6 +114,7 @@ def _keys(admin: TenantAdministration) -> list[Route]:
     store = admin.store
 
     async def listed(request: Request) -> Response:
+        _only(request, "tenant")
         tenant = request.query_params.get("tenant")
         return await admin.ask(lambda: bodies.Keys(keys=store.keys(None if tenant is None else TenantId(tenant))))
 
@@ -118,6 +123,7 @@ def _keys(admin: TenantAdministration) -> list[Route]:
         return await admin.change(lambda: store.create_key(body.record(), ACTOR))
 
     async def show(request: Request) -> Response:
+        _only(request)
         return await admin.ask(lambda: store.key(KeyId(request.path_params["id"])))
 
     async def update(request: Request) -> Response:
@@ -142,6 +148,7 @@ def _keys(admin: TenantAdministration) -> list[Route]:
 
 def _records(admin: TenantAdministration) -> list[Route]:
     async def usage(request: Request) -> Response:
+        _only(request, "by", "first_day", "last_day", "tenant")
         by = [_choice(name) for name in request.query_params.get("by", "").split(",") if name]
         first, last = _day(request, "first_day"), _day(request, "last_day")
         tenant = request.query_params.get("tenant")
@@ -152,6 +159,7 @@ def _records(admin: TenantAdministration) -> list[Route]:
         )
 
     async def audit(request: Request) -> Response:
+        _only(request, "before", "limit")
         before = _number(request, "before", None, (1 << 63) - 1)
         limit = _number(request, "limit", 100, MAX_AUDIT_ENTRIES)
         assert limit is not None
@@ -170,6 +178,13 @@ def _both(path: str, get: _Handler, post: _Handler) -> list[Route]:
         return await (post if request.method == "POST" else get)(request)
 
     return [Route(path, either, methods=["GET", "POST"])]
+
+
+def _only(request: Request, *names: str) -> None:
+    """Refuse parameters that nobody reads: a misspelled one would be answered with more than was asked for."""
+    for name in request.query_params:
+        if name not in names:
+            raise PilothouseError("invalid_value", f"{name!r} is not a parameter of this call.")
 
 
 def _choice(name: str) -> UsageBy:

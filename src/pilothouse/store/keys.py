@@ -32,12 +32,12 @@ class KeyStore:
 
     def __init__(self, database: DatabasePlace, pepper: Path) -> None:
         self._pepper = load_pepper(pepper)
-        self._tenants = TenantStore(database, pepper)
+        self.tenants = TenantStore(database, pepper)
 
     def create(self, tenant: TenantId, name: str) -> tuple[str, KeyView]:
         """A new key of a tenant, which is made too: the secret, which cannot be shown again, and its public half."""
         self._ensure_tenant(tenant)
-        made = self._tenants.create_key(KeyRecord(id=KeyId(""), tenant=tenant, name=name, created_at=WallNs(0)), _ACTOR)
+        made = self.tenants.create_key(KeyRecord(id=KeyId(""), tenant=tenant, name=name, created_at=WallNs(0)), _ACTOR)
         return made.secret, KeyView(id=made.key.id, tenant=tenant, digest=key_digest(self._pepper, made.secret))
 
     def list(self) -> tuple[KeyView, ...]:
@@ -45,7 +45,7 @@ class KeyStore:
         now = time.time_ns()
         return tuple(
             KeyView(id=key.id, tenant=key.tenant, digest=key.digest.hex())
-            for key in self._tenants.directory(0).keys
+            for key in self.tenants.directory(0).keys
             if key.expires_at is None or key.expires_at > now
         )
 
@@ -56,7 +56,7 @@ class KeyStore:
 
     def close(self) -> None:
         """Give the database back."""
-        self._tenants.close()
+        self.tenants.close()
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +69,7 @@ class KeyStore:
     def _ensure_tenant(self, tenant: TenantId) -> None:
         record = TenantRecord(id=tenant, organisation=OrganisationId(tenant), name=tenant, created_at=WallNs(0))
         try:
-            self._tenants.create_tenant(record, _ACTOR)
+            self.tenants.create_tenant(record, _ACTOR)
         except PilothouseError as error:
             if error.code != "tenant_exists":
                 raise

@@ -3,7 +3,7 @@
 -- KEYS[1]   the organisation's memory: incarnation, began, lost
 -- KEYS[1+i] the hash of the i-th report's limit: used, returned, period, and a lease "spent refunded held expires" for
 --           each worker under "w:" .. worker
--- ARGV      worker, the worker's incarnation, an incarnation for a new memory, term, then 14 values for each report
+-- ARGV      worker, the worker's incarnation, an incarnation for a new memory, term, then 15 values for each report
 -- Answer    incarnation, now, then held, left, spent, refunded, used, returned for each report
 --
 -- Times are microseconds of this server's clock. All numbers are whole and below 2^53, which doubles hold exactly.
@@ -53,12 +53,12 @@ end
 local answer = { incarnation, text(now) }
 
 for i = 2, #KEYS do
-  local at = 4 + (i - 2) * 14
+  local at = 4 + (i - 2) * 15
   local kind = ARGV[at + 1]
   local numbers = {}
-  for j = 2, 14 do numbers[j] = tonumber(ARGV[at + j]) end
+  for j = 2, 15 do numbers[j] = tonumber(ARGV[at + j]) end
   local limit, burst, period, spent, refunded, mark = unpack(numbers, 2, 7)
-  local keep, want, ahead, known_spent, known_refunded, known_used, known_returned = unpack(numbers, 8, 14)
+  local keep, want, need, ahead, known_spent, known_refunded, known_used, known_returned = unpack(numbers, 8, 15)
 
   local fields = redis.call('HGETALL', KEYS[i])
   local state = { used = 0, returned = 0, period = 0 }
@@ -130,7 +130,13 @@ for i = 2, #KEYS do
   end
   if may_grant then
     local granted = math.max(0, math.min(want, free))
-    granted = granted + math.max(0, math.min(ahead, floor_div(free - granted, AHEAD_SHARE)))
+    if lease.held + granted < need then
+      -- Too little for any request: with another worker it may be enough.
+      free = free + lease.held
+      lease.held, granted = 0, 0
+    else
+      granted = granted + math.max(0, math.min(ahead, floor_div(free - granted, AHEAD_SHARE)))
+    end
     lease.held = lease.held + granted
     free = free - granted
   end

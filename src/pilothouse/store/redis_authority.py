@@ -110,6 +110,7 @@ def _arguments(report: LeaseReport) -> list[str | int]:
         report.mark,
         report.keep,
         report.want,
+        report.need,
         report.ahead,
         report.known_spent,
         report.known_refunded,

@@ -53,8 +53,8 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
     `spent` and `refunded` are totals since the worker began; of slots and budgets unspent reservations lower `spent`
     instead, so that a worker's `spent` slots are those in use. `mark` is the oldest mark of the reservations that were
     refunded since the last answer. `keep` is what the worker holds unspent and does not give back, `want` what requests
-    wait for beside it, and `ahead` what it would like to have for those to come. The `known_*` are what the last answer
-    said.
+    wait for beside it, `need` the least of that for which a request can go, and `ahead` what the worker would like to
+    have for those to come. The `known_*` are what the last answer said.
     """
 
     limit: SharedLimit
@@ -63,6 +63,7 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
     mark: int = 0
     keep: int = 0
     want: int = 0
+    need: int = 0
     ahead: int = 0
     known_spent: int = 0
     known_refunded: int = 0
@@ -176,7 +177,12 @@ class LeaseAuthority:
         free = _free(state, limit, now_us)
         if may_grant:
             granted = max(0, min(report.want, free))
-            granted += max(0, min(report.ahead, (free - granted) // AHEAD_SHARE))
+            if lease.held + granted < report.need:
+                # Too little for any request: with another worker it may be enough.
+                free += lease.held
+                lease.held = granted = 0
+            else:
+                granted += max(0, min(report.ahead, (free - granted) // AHEAD_SHARE))
             lease.held += granted
             free -= granted
         lease.expires_at = now_us + self.term_us

@@ -73,6 +73,7 @@ class Lease:
         "asked",
         "credit",
         "expires_at",
+        "least_asked",
         "left",
         "level",
         "limit",
@@ -98,6 +99,7 @@ class Lease:
         self._reported_mark = self.mark
         self.left = 0
         self.asked = 0
+        self.least_asked = 0
         self.spare: Spare | None = None
         self._refund_mark = _NO_MARK
         self._last = _NO_ANSWER
@@ -105,6 +107,11 @@ class Lease:
         self._pace = 0.0
         self._followed_at = 0
         self._followed_spent = 0
+
+    def ask(self, amount: int) -> None:
+        """A request waits for so much."""
+        self.least_asked = min(self.least_asked, amount) if self.asked else amount
+        self.asked += amount
 
     def enter_period(self, wall: int) -> None:
         """A budget's day or month has begun."""
@@ -175,6 +182,7 @@ class Lease:
             mark=self._refund_mark if self.refunded != self._last.refunded else 0,
             keep=max(0, self.credit),
             want=want,
+            need=self.least_asked if self.asked else 0,
             ahead=max(0, self._ahead - self.credit - want),
             known_spent=self._last.spent,
             known_refunded=self._last.refunded,

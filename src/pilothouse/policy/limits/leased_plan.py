@@ -142,7 +142,7 @@ class LeasedPlan:
         if asked:
             return longest_wait([lease.shortage(amount, now, wall) for lease, amount in short])
         for lease, amount in short:
-            lease.asked += amount
+            lease.ask(amount)
         self._touched.add(self)
         return ASK
 

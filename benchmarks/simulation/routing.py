@@ -4,6 +4,7 @@ The published figure (Mooncake, FAST'25, figure 5): mean time to first token 19.
 3.58 s by the local caches, on 16 nodes of eight A800. Prefill alone: every answer has one token.
 """
 
+import importlib
 from collections.abc import Callable, Collection
 
 import msgspec
@@ -14,7 +15,7 @@ from pilothouse.simulator.engine import Engine
 from pilothouse.simulator.fleet import Fleet, Replica
 from pilothouse.simulator.links import load_links
 from pilothouse.simulator.profile import Profile, load
-from pilothouse.simulator.routers import LeastLoaded, Router
+from pilothouse.simulator.routers import ByPrefix, LeastLoaded, Router
 from pilothouse.simulator.step_times import StepTimes
 from pilothouse.simulator.turn import Turn
 from pilothouse.simulator.workloads.loaders import MOONCAKE_UNIT_TOKENS, mooncake
@@ -107,11 +108,21 @@ def mean_ttft(make: Callable[[list[Engine], StepTimes, Draws], Router], speed: f
     return ttft, sum(columns["cached_tokens"]) / sum(columns["prompt"])
 
 
+def default_router(engines: list[Engine], times: StepTimes, draws: Draws) -> Router:
+    """What production routes by: prefix and load where this version can, else load alone."""
+    try:
+        production = importlib.import_module("pilothouse.policy.routing.replica_router").ReplicaRouter
+    except ModuleNotFoundError:
+        return LeastLoaded(len(engines), draws)
+    router = production(draws, index_blocks=UNITS_PER_WORKER, tokens_in=lambda units: units * MOONCAKE_UNIT_TOKENS)
+    return ByPrefix(router, len(engines))
+
+
 ROUTERS: dict[str, Callable[[list[Engine], StepTimes, Draws], Router]] = {
     "random": AtRandom,
     "load balance": ByLoad,
     "local cache-aware": ByLocalCache,
-    "least loaded (default)": lambda engines, times, draws: LeastLoaded(len(engines), draws),
+    "default": default_router,
 }
 
 

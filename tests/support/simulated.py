@@ -12,8 +12,8 @@ from pilothouse.simulator.turn import Turn
 PROFILE = load("llama-3.1-8b-h100")
 
 
-def small_limits(kv_blocks: int = 200, **others: int) -> EngineLimits:
-    return EngineLimits(kv_blocks=kv_blocks, max_batch_tokens=256, max_sequences=16, **others)
+def small_limits(kv_blocks: int = 200) -> EngineLimits:
+    return EngineLimits(kv_blocks=kv_blocks, max_batch_tokens=256, max_sequences=16)
 
 
 def engine(limits: EngineLimits | None = None, *, stepped: bool = False) -> Engine:

@@ -10,7 +10,7 @@ def measure() -> list[Bar]:
     """Mean time to first token of each."""
     found = {name: routing.mean_ttft(make)[0] for name, make in routing.ROUTERS.items()}
     random, balance, local = found["random"], found["load balance"], found["local cache-aware"]
-    default = found["least loaded (default)"]
+    default = found["default"]
     return [
         Bar(
             name="random > load balance > local cache-aware",

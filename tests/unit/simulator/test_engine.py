@@ -1,5 +1,6 @@
 import pytest
 
+from pilothouse.simulator.calibration import run_alone
 from pilothouse.simulator.engine import Engine
 from pilothouse.simulator.step_times import EngineLimits, StepTimes
 from pilothouse.simulator.turn import Turn
@@ -61,12 +62,8 @@ def test_a_full_cache_preempts_the_youngest_and_serves_it_in_the_end() -> None:
 def test_a_shared_prefix_is_computed_once() -> None:
     one = engine(small_limits(kv_blocks=400))
     first, second = turns([(0, 320, 2), (0, 320, 2)])
-    one.submit(first, 0)
-    while one.next_ns is not None:
-        one.advance()
-    one.submit(second, 10**9)
-    while one.next_ns is not None:
-        one.advance()
+    second.arrival_ns = 10**9
+    run_alone(one, [first, second])
     assert (first.cached_tokens, second.cached_tokens) == (0, 160)
 
 
@@ -82,9 +79,6 @@ def test_a_crash_returns_everything_and_leaves_an_empty_engine() -> None:
         one.submit(turn, 0)
     one.advance()
     assert set(one.crash()) == set(made)
-    assert one.next_ns is None
     assert one.pool.free == 200
-    one.submit(made[0], 10**9)
-    while one.next_ns is not None:
-        one.advance()
+    run_alone(one, made[:1])
     assert made[0].produced == 10

@@ -109,7 +109,9 @@ def _default(default: Any, nested: type[Section] | None) -> str:
 def _bounds(metadata: list[Any]) -> str:
     words = {"gt": "more than", "ge": "at least", "le": "at most"}
     bounds = [(word, getattr(each, name, None)) for each in metadata for name, word in words.items()]
-    found = [f"{word} {bound:,g}" if bound % 1 else f"{word} {int(bound):,}" for word, bound in bounds if bound is not None]
+    found = [
+        f"{word} {bound:,g}" if bound % 1 else f"{word} {int(bound):,}" for word, bound in bounds if bound is not None
+    ]
     return f" It is {' and '.join(found)}." if found else ""
 
 

@@ -115,6 +115,10 @@ def _bounds(metadata: list[Any]) -> str:
     return f" It is {' and '.join(found)}." if found else ""
 
 
+def _number(bound: float) -> str:
+    return f"{bound:,g}" if bound % 1 else f"{int(bound):,}"
+
+
 def _rows() -> Iterator[str]:
     for setting in settings():
         section: Any = FleetFile

@@ -30,12 +30,14 @@ def simulate(
     jobs: Annotated[int, _Shown] = 1,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     json: bool = False,
+    replay: Path | None = None,
 ) -> int:
     """Run a fleet file in virtual time, by the policies that serve it.
 
     $ pilothouse simulate fleet.yaml
     $ pilothouse simulate fleet.yaml --sweep simulate.replicas=2,4,8 --seeds 5 --jobs 2
     $ pilothouse simulate fleet.yaml --set simulate.workload.rate_per_s=20 --output report/
+    $ pilothouse simulate --replay journal.jsonl
 
     The file's `simulate:` section says what arrives and how replicas are modelled; a fleet that serves ignores it.
 
@@ -47,7 +49,11 @@ def simulate(
         jobs: In how many processes.
         output: A folder for report.json, report.html and, with the extra `simulator`, turns.parquet of the first run.
         json: Print the study as JSON.
+        replay: A journal that a controller recorded (JSON lines), instead of a scenario: its events are given to the
+            policies of this version, and what they answer otherwise is shown. It fails if anything is.
     """
+    if replay is not None:
+        return _replay(replay, json=json)
     if seeds < 1 or jobs < 1:
         raise CommandError("--seeds and --jobs have to be positive")
     variants = _variants(scenario, set_, sweep)
@@ -63,6 +69,26 @@ def simulate(
         say(f"warning: {name} is an estimate, no measurement of this GPU stands behind it")
     data_console().print(_table(result))
     return Exit.OK
+
+
+def _replay(path: Path, *, json: bool) -> int:
+    import msgspec
+
+    from pilothouse.simulator.journal_replay import compare
+
+    try:
+        found = compare(path.read_bytes())
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise CommandError(f"{path} is not a journal: {error}") from error
+    if json:
+        print(json_text(found))
+    else:
+        for each in found.differences:
+            print(f"{each.step}: {each.event}\n  recorded: {each.recorded}\n  now:      {each.now}")
+        say(f"{found.steps} steps of {found.machines} replicas, {len(found.differences)} decided otherwise")
+    return Exit.ERROR if found.differences else Exit.OK
 
 
 def _variants(path: Path | None, settings: tuple[str, ...], sweeps: tuple[str, ...]) -> "list[Variant]":

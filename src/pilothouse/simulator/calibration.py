@@ -127,7 +127,8 @@ def calibrate(recorded: Sequence[Recorded], template: Profile, *, source: str, e
     """The profile whose simulated run is nearest to the recorded one.
 
     `template` gives what is known of the engine: its KV blocks, its bounds, its scheduler. The cost is the mean
-    distance of first and of last tokens over the length of the run, and the relative distance of mean times between tokens.
+    distance of first and of last tokens over the length of the run, and the relative distance of mean times between
+    tokens.
     """
     served = [each for each in recorded if each.last_s >= 0]
     length = max(each.last_s for each in served)

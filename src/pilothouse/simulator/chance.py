@@ -4,7 +4,7 @@ Only operations that IEEE 754 defines to the last bit are used: the logarithm of
 """
 
 import zlib
-from math import frexp
+from math import frexp, sqrt
 
 _LN2 = 0.6931471805599453
 _MASK = (1 << 64) - 1
@@ -71,7 +71,7 @@ class Chance:
             u, v = 2.0 * self.uniform() - 1.0, 2.0 * self.uniform() - 1.0
             square = u * u + v * v
             if 0.0 < square < 1.0:
-                return float(u * (-2.0 * ln(square) / square) ** 0.5)
+                return u * sqrt(-2.0 * ln(square) / square)
 
     def gamma(self, shape: float, mean: float) -> float:
         """Gamma distributed with that mean, by Marsaglia and Tsang (2000)."""
@@ -79,12 +79,13 @@ class Chance:
             lift = exp(ln(1.0 - self.uniform()) / shape)
             return self.gamma(shape + 1.0, (shape + 1.0)) * lift * mean / shape
         d = shape - 1.0 / 3.0
-        c = 1.0 / (9.0 * d) ** 0.5
+        c = 1.0 / sqrt(9.0 * d)
         while True:
             x = self.normal()
-            v = (1.0 + c * x) ** 3
+            cube_root = 1.0 + c * x
+            v = cube_root * cube_root * cube_root
             if v > 0.0 and ln(1.0 - self.uniform()) < 0.5 * x * x + d - d * v + d * ln(v):
-                return float(d * v * mean / shape)
+                return d * v * mean / shape
 
     def lognormal(self, median: float, sigma: float) -> float:
         """Lognormally distributed; sigma is that of the logarithm."""

@@ -35,7 +35,9 @@ def from_observations(seen: Sequence[Observation], *, name: str, model: str, gpu
     prefill = [(1.0, float(each.prompt)) for each in alone]
     firsts = [1e3 * each.first_s for each in alone]
     p0, p1 = fit_relative_nonnegative(prefill, firsts)
-    knee = max(round((c0 - p0) / p1), 1) if p1 > 0 else 1
+    # What a first token costs beyond a decode step and its own arithmetic is the prefill's, and the way to the replica.
+    beyond = max(p0 - c0, 0.0)
+    knee = max(round((c0 + beyond - p0) / p1), 1) if p1 > 0 else 1
     most = max(8192, knee + 1)
     decode_errors = relative_errors([c0 + c1 * b + c2 * kv for _, b, kv in decode], pauses)
     return Profile(
@@ -49,7 +51,8 @@ def from_observations(seen: Sequence[Observation], *, name: str, model: str, gpu
             decode_error=decode_errors,
             prefill_error=relative_errors([p0 + p1 * n for _, n in prefill], firsts),
         ),
-        dense_ms=((0, c0), (knee, max(c0, p0 + p1 * knee)), (most, max(c0, p0 + p1 * most))),
+        dense_ms=((0, c0), (knee, max(c0, p0 - beyond + p1 * knee)), (most, max(c0, p0 - beyond + p1 * most))),
+        prefill_ms=beyond,
         kv_ms_per_token=c2,
         pair_ms=0.0,
         decode_sequence_ms=c1,

@@ -17,6 +17,7 @@ def write_parquet(records: Records, path: Path) -> None:
     """
     try:
         import pyarrow as pa
+        from pyarrow import parquet
     except ImportError as error:
         raise ParquetMissing("Parquet needs pyarrow: pip install 'pilothouse[simulator]'") from error
     columns = {name: pa.array(values, type=pa.int64()) for name, values in records.columns.items()}
@@ -27,4 +28,4 @@ def write_parquet(records: Records, path: Path) -> None:
         columns[name] = pa.DictionaryArray.from_arrays(
             pa.array(indices, type=pa.int64()).cast(pa.int32()), pa.array(words, pa.string())
         )
-    pa.parquet.write_table(pa.table(columns), path)
+    parquet.write_table(pa.table(columns), path)

@@ -1,7 +1,7 @@
 """The seam for routing: what a fleet asks, and the production policies behind it."""
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from pilothouse.policy.draw import Draws
 from pilothouse.policy.routing import least_loaded
@@ -65,4 +65,68 @@ class LeastLoaded:
 
     def ended(self, turn: Turn, index: int, now: int) -> None:
         """Count them no longer."""
+        self._loads[index] -= turn.prompt + turn.output
+
+
+class RouteDecision(Protocol):
+    """What is needed of a router's decision."""
+
+    @property
+    def index(self) -> int | None:
+        """The replica, if there is one."""
+        ...
+
+
+class PrefixRouter(Protocol):
+    """What is needed of `policy.routing.replica_router.ReplicaRouter`."""
+
+    def set_replicas(self, replicas: Sequence[str]) -> None:
+        """These are the replicas now."""
+        ...
+
+    def choose(
+        self,
+        request: str,
+        tokens: int,
+        loads: Sequence[int],
+        blocks: Sequence[int] = (),
+        *,
+        excluded: Collection[int] = (),
+    ) -> Any:
+        """A `RouteDecision` for a prompt with these block hashes."""
+        ...
+
+    def sent(self, decision: Any) -> None:
+        """The request went where it was decided."""
+        ...
+
+
+class ByPrefix:
+    """The production router that weighs prefix against load, with a trace's prefix units as the blocks of prompts."""
+
+    hears_first_tokens = False
+
+    def __init__(self, router: PrefixRouter, replicas: int) -> None:
+        """`router` has to be told the tokens of a unit when it is made (its `tokens_in`)."""
+        router.set_replicas([str(index) for index in range(replicas)])
+        self._router = router
+        self._loads = [0] * replicas
+        self._decided: RouteDecision | None = None
+
+    def choose(self, turn: Turn, now: int, excluded: Collection[int]) -> int | None:
+        """The replica that the production router decides on."""
+        decision: RouteDecision = self._router.choose(turn.key, turn.prompt, self._loads, turn.units, excluded=excluded)
+        self._decided = decision
+        return decision.index
+
+    def started(self, turn: Turn, index: int, now: int) -> None:
+        """Remember where its prefix will be."""
+        self._router.sent(self._decided)
+        self._loads[index] += turn.prompt + turn.output
+
+    def first_token(self, turn: Turn, index: int, now: int) -> None:
+        """Nothing: load counts until end of sequence."""
+
+    def ended(self, turn: Turn, index: int, now: int) -> None:
+        """Count it no longer."""
         self._loads[index] -= turn.prompt + turn.output

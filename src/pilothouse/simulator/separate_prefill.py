@@ -122,8 +122,7 @@ class SeparatePrefillEngine:
         if self.next_ns is None:
             self._began_ns = now
             self._plan()
-            if self.next_ns is None and self._refused:
-                self.next_ns = now
+            self._end_refused(now)
         elif self._steps > 1 and not self._joins:
             self._shorten(now)
 
@@ -210,17 +209,17 @@ class SeparatePrefillEngine:
         adapters = {turn.tenant for turn in self._running}
         joins: list[Turn] = []
         tokens = 0
-        while (turn := queue.head()) and len(held) < self.limits.max_sequences:
-            if tokens + turn.prompt > self.limits.max_batch_tokens and joins:
+        while (waiting := queue.head()) is not None and len(held) < self.limits.max_sequences:
+            if tokens + waiting.prompt > self.limits.max_batch_tokens and joins:
                 break
-            held.append((turn.output - 1, turn.prompt + 1))
-            adapters.add(turn.tenant)
+            held.append((waiting.output - 1, waiting.prompt + 1))
+            adapters.add(waiting.tenant)
             if _peak(held) >= self.limits.kv_blocks - self._adapter_tokens * len(adapters):
                 break
-            queue.pop()
-            turn.scheduled_ns = self._began_ns
-            tokens += turn.prompt
-            joins.append(turn)
+            admitted = queue.pop()
+            admitted.scheduled_ns = self._began_ns
+            tokens += admitted.prompt
+            joins.append(admitted)
         return joins
 
     def _join(self, now: int, ended: list[Turn]) -> None:
@@ -248,6 +247,11 @@ class SeparatePrefillEngine:
         self._steps = steps
         self._began_ns = max(self._began_ns, self.stalled_until_ns)
         self.next_ns = self._began_ns + round(steps * self._a + self._b * (steps * (steps - 1) // 2))
+
+    def _end_refused(self, now: int) -> None:
+        """An idle engine has nothing else to do at once."""
+        if self.next_ns is None and self._refused:
+            self.next_ns = now
 
     def _shorten(self, now: int) -> None:
         """End the jump where what arrived may be tried: at the first step after it, and not before patience ends."""

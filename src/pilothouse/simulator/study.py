@@ -1,6 +1,7 @@
 """A study: one scenario in several variants, each over several seeds, in as many processes as are wanted."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -34,9 +35,9 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         mean = sum(values) / count
         if count == 1:
             return cls(mean=mean, plus_minus=None)
-        variance = sum((value - mean) ** 2 for value in values) / (count - 1)
+        variance = sum((value - mean) * (value - mean) for value in values) / (count - 1)
         t = _T95[count - 2] if count - 2 < len(_T95) else 2.1
-        return cls(mean=mean, plus_minus=float(t * (variance / count) ** 0.5))
+        return cls(mean=mean, plus_minus=t * math.sqrt(variance / count))
 
 
 class VariantResult(msgspec.Struct, frozen=True, kw_only=True):

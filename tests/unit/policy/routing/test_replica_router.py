@@ -210,3 +210,15 @@ def test_memory_is_bounded_over_unique_prompts() -> None:
     for number in range(3_000):
         send(routing, f"r{number}", [number * 4 + offset for offset in range(4)], session=number)
     assert len(routing) <= 200
+
+
+def test_a_session_alone_among_excluded_replicas_is_served_there() -> None:
+    routing = router()
+    decision = routing.choose("a", 10, IDLE, session=digest_of("s"), excluded={0, 1, 2})
+    routing.sent(decision, digest_of("s"))
+    assert (decision.rule, decision.index, len(routing.homes)) == (Rule.ONLY_CANDIDATE, 3, 0)
+
+
+def test_a_new_session_has_nothing_cached_at_its_home() -> None:
+    decision = router().choose("a", 10, IDLE, session=digest_of("s"))
+    assert {one.cached for one in decision.reason().candidates} == {0}

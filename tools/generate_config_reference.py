@@ -5,7 +5,7 @@ import json
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
@@ -92,6 +92,8 @@ def _kind(annotation: Any) -> tuple[str, str, type[Section] | None]:
         return "list", "[]", _kind(arguments[0])[2]
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return ("text or mapping" if hasattr(annotation, "short_form") else "mapping"), "", annotation
+    if origin is Literal:
+        return "one of " + ", ".join(f"`{value}`" for value in arguments), "", None
     return {str: "text", int: "whole number", float: "number"}[annotation], "", None
 
 

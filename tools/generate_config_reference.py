@@ -93,7 +93,7 @@ def _kind(annotation: Any) -> tuple[str, str, type[Section] | None]:
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return ("text or mapping" if hasattr(annotation, "short_form") else "mapping"), "", annotation
     if origin is Literal:
-        return ", ".join(f"`{each}`" for each in arguments), "", None
+        return "one of " + ", ".join(f"`{value}`" for value in arguments), "", None
     return {str: "text", int: "whole number", float: "number", bool: "true or false"}[annotation], "", None
 
 

@@ -1,8 +1,8 @@
 """A weighted split over arms, the same on every worker and after every restart.
 
 Each (tenant, session) has a fixed point on a line, and each arm owns slots of that line. When weights change, an arm
-that shrinks gives up slots and an arm that grows takes them, so only the sessions on those slots move: half the sum of the
-changes, which is the least there can be.
+that shrinks gives up slots and an arm that grows takes them, so only the sessions on those slots move: half the sum of
+the changes, which is the least there can be.
 """
 
 import enum

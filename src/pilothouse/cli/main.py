@@ -20,9 +20,11 @@ from pilothouse.cli.explain import explain
 from pilothouse.cli.fake_engine import fake_engine
 from pilothouse.cli.logs import logs
 from pilothouse.cli.output import CommandError, print_error
+from pilothouse.cli.restart import restart
 from pilothouse.cli.simulate import simulate
 from pilothouse.cli.simulate_calibrate import calibrate
 from pilothouse.cli.status import status
+from pilothouse.cli.top import top
 from pilothouse.cli.up import up
 from pilothouse.cli.version import version
 from pilothouse.model.errors import PilothouseError
@@ -33,6 +35,7 @@ $ pilothouse up                        start the built-in fleet, or ./fleet.yaml
 $ pilothouse up fleet.yaml --detach    start another one, in the background
 $ pilothouse chat                      talk to it
 $ pilothouse status                    what each replica is doing
+$ pilothouse top                       the same and its traffic, live
 $ pilothouse logs -f smollm2-llamacpp-0
 $ pilothouse bench --concurrency 8     load it and measure
 $ pilothouse down                      drain and stop it
@@ -57,7 +60,7 @@ def build_app() -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    for command in (up, down, status, logs, chat, bench, explain, version):
+    for command in (up, down, restart, status, top, logs, chat, bench, explain, version):
         app.command(command)
     app.command(_config_app(app))
     app.command(_simulate_app(app))

@@ -13,7 +13,7 @@ import msgspec
 from pilothouse.config.loaded import LoadedFleet
 from pilothouse.config.problems import Origins, SpecPath
 from pilothouse.config.yaml_tree import plain_scalar
-from pilothouse.model.spec import DeploymentSpec
+from pilothouse.model.spec import DeploymentSpec, Timeouts
 
 _WIDENED = frozenset({("engine", "name"), ("weights", "source"), ("upstream", "url")})
 """What a short form stands for; all else beside it is a default."""
@@ -40,13 +40,29 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
                 "deployments": [
                     _deployment(deployment, loaded, ("models", model.name, "deployments", index))
                     for index, deployment in enumerate(model.deployments)
-                ]
+                ],
+                **_timeouts(model.timeouts),
             }
             for model in spec.models
         },
-        "gateway": {"listen": str(spec.gateway.listen), "workers": spec.gateway.workers, "limits": limits},
+        "gateway": {
+            "listen": str(spec.gateway.listen),
+            "workers": spec.gateway.workers,
+            "limits": limits,
+            **({"timeouts": msgspec.to_builtins(spec.gateway.timeouts)} if spec.gateway.timeouts else {}),
+            **({"tls": _without_empty(msgspec.to_builtins(spec.gateway.tls))} if spec.gateway.tls else {}),
+            **({"access_log": {"sample": sample}} if (sample := spec.gateway.access_log_sample) is not None else {}),
+            **({"traces": msgspec.to_builtins(spec.gateway.traces)} if spec.gateway.traces else {}),
+            **({"cors": {"origins": list(spec.gateway.cors_origins)}} if spec.gateway.cors_origins else {}),
+        },
         "controller": {"listen": str(spec.controller.listen)},
     }
+
+
+def _timeouts(timeouts: Timeouts) -> dict[str, Any]:
+    """The section, where it says something."""
+    found = msgspec.to_builtins(timeouts)
+    return {"timeouts": found} if found else {}
 
 
 def _deployment(spec: DeploymentSpec, loaded: LoadedFleet, path: SpecPath) -> dict[str, Any]:

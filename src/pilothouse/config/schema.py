@@ -6,7 +6,7 @@ form (`Origins.written` brings it back). What one value alone cannot tell is in 
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from pilothouse.config.addresses import check_upstream_url, parse_listen
+from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
 from pilothouse.config.secret_references import PATTERN, check_reference
 from pilothouse.config.section import Section as Section
 from pilothouse.config.simulate_section import SimulateSection
@@ -90,6 +90,10 @@ ListenText = Annotated[str, _rule(parse_listen), WithJsonSchema(_LISTEN_SCHEMA)]
 SourceText = Annotated[str, _rule(parse_source), WithJsonSchema(_SOURCE_SCHEMA)]
 UrlText = Annotated[str, _rule(check_upstream_url), WithJsonSchema(_URL_SCHEMA)]
 SecretText = Annotated[str, _rule(check_reference), WithJsonSchema({"type": "string", "pattern": PATTERN})]
+
+PathText = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+OriginText = Annotated[str, _rule(check_origin), WithJsonSchema({"type": "string", "pattern": r"^(\*|https?://.+)$"})]
+RouteText = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"]
 
 Bytes = Annotated[int, Field(gt=0, le=_TEBIBYTE)]
 Seconds = Annotated[float, Field(gt=0, le=_WEEK_S, allow_inf_nan=False)]
@@ -207,6 +211,19 @@ class DeploymentSection(Section):
     replicas: int = Field(default=1, ge=0, le=1024, description="How many instances to run.")
 
 
+class TimeoutsSection(Section):
+    """Time-outs that differ from `gateway.limits`. A model's go before a route's."""
+
+    connect_s: Seconds | None = Field(default=None, description="Seconds to connect to a replica.")
+    first_byte_s: Seconds | None = Field(
+        default=None, description="Seconds from sending a request to the answer's first byte."
+    )
+    idle_s: Seconds | None = Field(default=None, description="Seconds between two reads of an answer.")
+    total_s: Seconds | None = Field(
+        default=None, description="Seconds from a request's last byte to its answer's; left out: as long as it takes."
+    )
+
+
 class ModelSection(_WithShortForm):
     """A model: its weights' source or a server's URL, or a mapping with its deployments."""
 
@@ -216,6 +233,7 @@ class ModelSection(_WithShortForm):
     }
 
     deployments: list[DeploymentSection] = Field(min_length=1, description="The ways to serve it, one at least.")
+    timeouts: TimeoutsSection = Field(default=TimeoutsSection(), description="Time-outs of this model.")
 
     @classmethod
     def widen(cls, text: str) -> dict[str, Any]:
@@ -260,6 +278,54 @@ class LimitsSection(Section):
     )
 
 
+class TlsSection(Section):
+    """TLS on the data plane. Changed files are read within a second; a damaged one changes nothing."""
+
+    certificate: PathText = Field(description="The certificate with its chain, as PEM; relative to the fleet file.")
+    key: PathText = Field(description="Its private key, as PEM, without a passphrase.")
+    client_ca: PathText | None = Field(
+        default=None, description="Authorities, as PEM, one of which must have signed each client's certificate."
+    )
+
+
+class CorsSection(Section):
+    """Calls from web pages of other origins."""
+
+    origins: list[OriginText] = Field(
+        min_length=1,
+        description="The origins whose pages may call, such as `https://chat.example.com`; `*` for all.",
+        examples=[["https://chat.example.com"]],
+    )
+
+
+class AccessLogSection(Section):
+    """One JSON line a request, in the fleet's logs directory: `access-0.log` for the first worker, and so on."""
+
+    sample: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of good requests to write down, 0 to 1; those that failed are always written down.",
+    )
+
+
+class TracesSection(Section):
+    """Traces by OpenTelemetry; needs `pip install 'pilothouse[otel]'`."""
+
+    endpoint: UrlText = Field(
+        description="A collector's base URL, for OTLP over HTTP; `/v1/traces` is added.",
+        examples=["http://127.0.0.1:4318"],
+    )
+    sample: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of requests to trace, 0 to 1, where the client has not decided it by its `traceparent`.",
+    )
+
+
 class GatewaySection(Section):
     """The data plane: what clients call."""
 
@@ -270,6 +336,13 @@ class GatewaySection(Section):
     )
     workers: int = Field(default=1, ge=1, le=256, description="Processes that share the work.")
     limits: LimitsSection = Field(default=LimitsSection(), description="Bounds on one client connection.")
+    timeouts: dict[RouteText, TimeoutsSection] = Field(
+        default={}, description="Time-outs by route.", examples=[{"/v1/embeddings": {"total_s": 20}}]
+    )
+    tls: TlsSection | None = Field(default=None, description="TLS. Left out: plain HTTP.")
+    access_log: AccessLogSection | None = Field(default=None, description="The access log. Left out: none.")
+    traces: TracesSection | None = Field(default=None, description="Traces. Left out: none.")
+    cors: CorsSection | None = Field(default=None, description="Calls from web pages. Left out: none may.")
 
 
 class ControllerSection(Section):

@@ -300,6 +300,16 @@ _ROWS = (
         "Stop that process, or choose another address under gateway.listen or controller.listen.",
     ),
     _row(
+        "tracing_not_installed", _HOST, None, "Traces are asked for and cannot be made",
+        "gateway.traces is set, and the OpenTelemetry packages are not installed.",
+        "Run `pip install 'pilothouse[otel]'` in the same Python environment, or take gateway.traces out.",
+    ),
+    _row(
+        "tls_unusable", _HOST, None, "The certificate cannot be used",
+        "A file under gateway.tls is missing or unreadable, is no PEM, has a passphrase, or the key is another one's.",
+        "Give a certificate with its chain and the private key that belongs to it, readable by the fleet's user.",
+    ),
+    _row(
         "address_not_available", _HOST, None, "An address cannot be listened on",
         "The host of a listen address is not an address of this machine, or needs more rights.",
         "Use 127.0.0.1, 0.0.0.0 or an address of this machine, and a port above 1023.",

@@ -19,7 +19,7 @@ SOURCE = "AIConfigurator 0.12 step times from vLLM 0.24 silicon tables, bf16 (re
 LICENCE = "derived from Apache-2.0 data, Copyright (c) 2025-2026 NVIDIA CORPORATION & AFFILIATES"
 GIB = 2**30
 MEMORY = {"h100_sxm": 80 * GIB, "h200_sxm": 141 * GIB, "b300_sxm": 288_400_343_040, "l40s": 48_305_799_168,
-          "l4": 24 * GIB}  # fmt: skip
+          "l4": 24 * GIB, "b200_sxm": 180 * GIB}  # fmt: skip
 SHORT = {"h100_sxm": "h100", "h200_sxm": "h200", "b300_sxm": "b300", "b200_sxm": "b200", "l40s": "l40s", "l4": "l4"}
 
 
@@ -211,6 +211,33 @@ def l4(l40s: Profile) -> Profile:
     )
 
 
+B200_OVER_B300 = {0: 1.0, 64: 0.99, 256: 1.021, 512: 1.074, 1_024: 1.11, 2_048: 1.133, 4_096: 1.084, 8_192: 1.074,
+                  16_384: 1.011}  # fmt: skip
+"""Ratio of the summed times of 64 bf16 GEMMs (n and k of 4,096 to 32,768) in the gemm_perf tables, by tokens."""
+B200_DECODE_ATTENTION, B200_PREFILL_ATTENTION = 0.99, 1.19
+"""Of generation_attention_perf above 200,000 KV tokens, and of context_attention_perf from 1,024 to 4,096 tokens (bf16,
+32 heads, 8 KV heads of 128)."""
+
+
+def b200(b300: Profile) -> Profile:
+    """By what the GEMMs and the attention of both GPUs take in the tables; there are no whole steps of a B200."""
+    ratios = sorted(B200_OVER_B300.items())
+    return msgspec.structs.replace(
+        b300,
+        name=b300.name.replace("b300", "b200"),
+        gpu="B200",
+        gpu_memory_bytes=MEMORY["b200_sxm"],
+        dense_ms=rounded([(n, t * next(r for at, r in reversed(ratios) if n >= at)) for n, t in b300.dense_ms]),
+        kv_ms_per_token=b300.kv_ms_per_token * B200_DECODE_ATTENTION,
+        pair_ms=b300.pair_ms * B200_PREFILL_ATTENTION,
+        provenance=msgspec.structs.replace(
+            b300.provenance,
+            source="AIConfigurator vLLM 0.24 silicon tables of B200 and B300 (GEMM, attention)",
+            method="the B300 profile by the measured ratios of its parts; the errors are those of the B300 profile",
+        ),
+    )
+
+
 def main() -> None:
     """Write them all."""
     FOLDER.mkdir(exist_ok=True)
@@ -235,6 +262,8 @@ def main() -> None:
             f"llama-3.1-70b-{gpu}",
             f"H100 times what the 8B model takes on {gpu.upper()} over what it takes on H100",
         )
+    for size in ("8b", "70b"):
+        made[f"llama-3.1-{size}-b200"] = b200(made[f"llama-3.1-{size}-b300"])
     made["llama-3.1-8b-l4"] = l4(made["llama-3.1-8b-l40s"])
     meta = json.loads((RTX4090 / "bench" / "meta.json").read_text())
     made["llama-3.1-8b-rtx4090"] = msgspec.structs.replace(

@@ -112,7 +112,9 @@ class PipelineEngine:
             else:
                 self._token(turn, at, ended)
         for turn in batch.decoding:
-            self.gaps.note(float(at - self._last_token[turn]), 0.0, 1, 1)
+            last = self._last_token.get(turn)
+            if last is not None:  # one that was preempted has paused for another reason
+                self.gaps.note(float(at - last), 0.0, 1, 1)
             turn.computed += 1
             self._token(turn, at, ended)
 

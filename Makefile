@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 
-.PHONY: up test lint types units lock bars bench soak docs clean help
+.PHONY: up test lint types units lock bars bench bench-routing soak docs clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -50,6 +50,10 @@ bench: $(VENV)/dev.stamp
 MINUTES := 120
 soak: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks.soak $(MINUTES)
+
+#   make bench-routing    replay the public conversation trace (in $PILOTHOUSE_TRACES) through every routing policy
+bench-routing: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks.routing_replay $(TRACE)
 
 #   make docs    generate the reference pages again
 docs: $(VENV)/dev.stamp

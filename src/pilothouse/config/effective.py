@@ -42,6 +42,7 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
                     for index, deployment in enumerate(model.deployments)
                 ],
                 **_timeouts(model.timeouts),
+                **({"routing": routing} if (routing := msgspec.to_builtins(model.routing)) else {}),
             }
             for model in spec.models
         },

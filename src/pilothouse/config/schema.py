@@ -10,8 +10,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     JsonValue,
@@ -23,8 +21,12 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
 from pilothouse.config.secret_references import PATTERN, check_reference
+from pilothouse.config.section import Section as Section
+from pilothouse.config.simulate_section import SimulateSection
 from pilothouse.config.sources import parse_source
 from pilothouse.model.spec import GatewayLimits
+from pilothouse.policy.affinity.scores import DEFAULT_POLICY, POLICIES
+from pilothouse.policy.workload.classify import Workload
 
 LLAMACPP, OPENAI = "llamacpp", "openai"
 """The engines that short forms stand for."""
@@ -97,12 +99,6 @@ RouteText = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings",
 
 Bytes = Annotated[int, Field(gt=0, le=_TEBIBYTE)]
 Seconds = Annotated[float, Field(gt=0, le=_WEEK_S, allow_inf_nan=False)]
-
-
-class Section(BaseModel):
-    """A mapping of the file. Unknown keys are refused, and types are not guessed."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
 class _WithShortForm(Section):
@@ -230,6 +226,39 @@ class TimeoutsSection(Section):
     )
 
 
+class ArmSection(Section):
+    """An arm of a split: what serves the sessions that drew it."""
+
+    name: DeploymentNameText = Field(description="The arm's name, in decisions, metrics and the testers' header.")
+    deployments: list[DeploymentNameText] = Field(min_length=1, description="Deployments of this model.")
+    weight: int = Field(
+        default=0, ge=0, le=1_000_000, description="Its share beside the other arms' weights; 0 takes nobody by chance."
+    )
+    mirror: float = Field(
+        default=0.0, ge=0, le=1, description="Share of the other arms' sessions that it gets a copy of (a shadow)."
+    )
+
+
+class PreferenceSection(Section):
+    """Which engines or deployments a workload goes to."""
+
+    prefer: list[str] = Field(min_length=1, description="Engines or deployments, the best first.")
+    never: list[str] = Field(default=[], description="Engines or deployments that this workload must not go to.")
+
+
+class RoutingSection(Section):
+    """How requests find their replica."""
+
+    policy: Literal[tuple(POLICIES)] | None = Field(  # type: ignore[valid-type]
+        default=None, description=f"How a replica is chosen. Left out: {DEFAULT_POLICY}."
+    )
+    arms: list[ArmSection] = Field(default=[], description="A split over deployments. Left out: all serve alike.")
+    pins: dict[str, str] = Field(default={}, description="Tenants that always get one arm: its name, by tenant.")
+    workloads: dict[Literal[tuple(map(str, Workload))], PreferenceSection] = Field(  # type: ignore[valid-type]
+        default={}, description="Rows that replace those of the table of engines by workload."
+    )
+
+
 class ModelSection(_WithShortForm):
     """A model: its weights' source or a server's URL, or a mapping with its deployments."""
 
@@ -240,6 +269,7 @@ class ModelSection(_WithShortForm):
 
     deployments: list[DeploymentSection] = Field(min_length=1, description="The ways to serve it, one at least.")
     timeouts: TimeoutsSection = Field(default=TimeoutsSection(), description="Time-outs of this model.")
+    routing: RoutingSection = Field(default=RoutingSection(), description="How its requests find their replica.")
 
     @classmethod
     def widen(cls, text: str) -> dict[str, Any]:
@@ -371,6 +401,9 @@ class FleetFile(Section):
     ]
     gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
     controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
+    simulate: SimulateSection = Field(
+        default=SimulateSection(), description="What `pilothouse simulate` runs the fleet with; nothing else reads it."
+    )
 
 
 def json_schema() -> dict[str, Any]:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from pilothouse.config.addresses import parse_listen
-from pilothouse.config.cross_checks import deployment_name
+from pilothouse.config.deployment_names import deployment_name
 from pilothouse.config.problems import Problem, SpecPath
 from pilothouse.config.schema import DeploymentSection, FleetFile, TlsSection, UpstreamSection, WeightsSection
 from pilothouse.config.secret_references import SecretMissingError, resolve_secret
@@ -19,6 +21,7 @@ from pilothouse.model.spec import (
     GatewayLimits,
     GatewaySpec,
     ModelSpec,
+    RoutingSpec,
     Timeouts,
     TlsSpec,
     TracesSpec,
@@ -38,6 +41,7 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
                 for index, each in enumerate(section.deployments)
             ),
             timeouts=Timeouts(**section.timeouts.model_dump()),
+            routing=msgspec.convert(section.routing.model_dump(mode="json"), RoutingSpec),
         )
         for name, section in file.models.items()
     )

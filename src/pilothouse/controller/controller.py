@@ -154,6 +154,12 @@ class Controller:
             _logger.info("fleet file reloaded", extra={"changes": described})
             return ReloadResult(changes=described)
 
+    async def reload_keys(self) -> None:
+        """Tell the workers which keys there are now; when this returns, they have been told."""
+        async with self._reloading:
+            self._keys = await asyncio.to_thread(self._load_keys)
+            self._publish()
+
     async def stop(self) -> None:
         """Drain and end every replica, then let go of everything else."""
         self._stopping = True

@@ -252,12 +252,12 @@ class ClientConnection(asyncio.Protocol):
                     self.plane.wheel.arm(self, self.plane.delays.head)
                 break
         self._advancing = False
-        if self.exchange is not None and (parser.complete or parser.in_message) and not self._paused_reading:
+        if self.exchange is None or not (parser.complete or parser.in_message):
+            self._resume_reading()
+        elif not self._paused_reading:
             # The client pipelines: hold it back, or it could fill our memory while its first answer is under way.
             self._paused_reading = True
             self.transport.pause_reading()
-        elif self.exchange is None:
-            self._resume_reading()
 
     def _resume_reading(self) -> None:
         if self._paused_reading:

@@ -81,12 +81,39 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(wider, **own)
 
 
+class ArmSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm of a split: some of the model's deployments, a relative weight, and the share of sessions it shadows."""
+
+    name: str
+    deployments: tuple[DeploymentName, ...]
+    weight: int = 0
+    mirror: float = 0.0
+
+
+class PreferenceSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator's row for a workload: engines or deployments in order, and those never to take."""
+
+    prefer: tuple[str, ...]
+    never: tuple[str, ...] = ()
+
+
+class RoutingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a model's requests find their replica. No policy means the default, no arms all deployments alike."""
+
+    policy: str | None = None
+    arms: tuple[ArmSpec, ...] = ()
+    pins: dict[str, str] = {}
+    """Arm by tenant."""
+    workloads: dict[str, PreferenceSpec] = {}
+
+
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A public model name with its deployments."""
 
     name: ModelName
     deployments: tuple[DeploymentSpec, ...]
     timeouts: Timeouts = Timeouts()
+    routing: RoutingSpec = RoutingSpec()
 
 
 class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):

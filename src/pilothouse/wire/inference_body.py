@@ -43,7 +43,8 @@ def read(data: bytes, route: Route) -> InferenceBody | Refusal:
     """Decode `data` as the body of a request to `route`, or say what is wrong with it."""
     try:
         # msgspec skips over text inside raw values without looking at its encoding; two parsers could disagree on it.
-        str(data, "utf-8")
+        if not data.isascii():
+            str(data, "utf-8")
         fields = _decode_object(data)
     except UnicodeDecodeError as error:
         return Refusal(code="invalid_json", message=f"The body is not UTF-8: byte {error.start} is invalid.")

@@ -24,6 +24,9 @@ SLOW = {"litellm"}
 STREAMS, INTERVAL_MS, STREAM_SECONDS = 1000, 60, 5.0
 
 
+_TOO_FEW = 1.0  # requests a second: nothing to make figures of
+
+
 class Row(msgspec.Struct, kw_only=True):
     """One load on one proxy: medians over the rounds. `added_p50_ms` and `added_p99_ms` are above direct ones."""
 
@@ -130,7 +133,9 @@ def _page(rows: list[Row], streams: dict[str, slow_streams.Streams]) -> str:
             "|---|---|---|---|---|---|",
         ]
         for row in rows:
-            if row.load == name and row.proxy != "direct":
+            if row.load == name and row.requests_per_s < _TOO_FEW:
+                lines.append(f"| {row.proxy} | none in time | | | | {row.resident_mib:.0f} MB |")
+            elif row.load == name and row.proxy != "direct":
                 lines.append(
                     f"| {row.proxy} | {row.requests_per_s:,.0f} | {row.cpu_us:,.1f} us | {row.of_envoy:.2f} | "
                     f"{row.added_p50_ms:.2f} / {row.added_p99_ms:.2f} ms | {row.resident_mib:.0f} MB |"

@@ -104,7 +104,7 @@ async def _run(proxy: Running, streams: int, interval_ms: int, seconds: float) -
     gaps = sorted(gap for client in clients for gap in client.gaps)
     seen = sum(client.events for client in clients)
     return Streams(
-        failed=sum(not client.whole for client in clients),
+        failed=sum(not client.whole or not client.events for client in clients),
         events_per_s=seen / took,
         gap_p50_s=_quantile(gaps, 0.5),
         gap_p99_s=_quantile(gaps, 0.99),

@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import settings
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
@@ -17,6 +18,8 @@ from pilothouse.store.ledger import Ledger
 from pilothouse.store.tenants import TenantStore
 from pilothouse.telemetry.board import Boards
 from pilothouse.telemetry.exposition import Exposition, expose
+
+pytestmark = pytest.mark.timeout(180)  # hundreds of requests
 
 TOKEN = "an-admin-token-0123456789"
 HEADERS = {"authorization": f"Bearer {TOKEN}", "host": "127.0.0.1:8081"}

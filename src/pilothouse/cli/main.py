@@ -48,6 +48,9 @@ _EPILOGUE = "Exit codes: " + ", ".join(f"{code.value} {code.word}" for code in E
 IMPORTERS: dict[str, Callable[..., int]] = {"litellm": import_litellm}
 """Whose configuration can be brought over."""
 
+_TENANTS_HELP = "Make, change and take away tenants. The gateway does not enforce their limits yet."
+_KEYS_HELP = "Make, change and take away keys. The gateway checks the secret, and no limits, models or networks yet."
+
 DEBUG_FLAG = "--debug"
 DEBUG_VARIABLE = "PILOTHOUSE_DEBUG"
 
@@ -69,8 +72,8 @@ def build_app() -> App:
     app.command(usage)
     app.command(_config_app(app))
     app.command(_simulate_app(app))
-    app.command(_group(app, "tenants", "Make, change and take away tenants.", TENANT_COMMANDS))
-    app.command(_group(app, "keys", "Make, change and take away keys.", KEY_COMMANDS))
+    app.command(_group(app, "tenants", _TENANTS_HELP, TENANT_COMMANDS))
+    app.command(_group(app, "keys", _KEYS_HELP, KEY_COMMANDS))
     app.command(fake_engine, help_flags=[], version_flags=[])
     app.register_install_completion_command(help="Install completion for bash, zsh or fish, and exit.")
     return app

@@ -192,11 +192,10 @@ class RequestParser:
             elif self.in_message and self.current is None:
                 # A header that is not finished reaches no callback, so an unfinished head is counted as it is fed.
                 # (One that began behind another request in the same read is counted from the next read on.)
-                if in_head:
-                    self._unfinished_head_bytes += len(data)
+                if len(self.complete) > done:
+                    self._unfinished_head_bytes = 0
                 else:
-                    alone = starts_message and len(self.complete) == done
-                    self._unfinished_head_bytes = len(data) if alone else 0
+                    self._unfinished_head_bytes = len(data) + (self._unfinished_head_bytes if in_head else 0)
                 if self._unfinished_head_bytes > self._max_head_bytes:
                     self.refusal = _head_too_large(self._max_head_bytes)
 

@@ -164,6 +164,13 @@ def test_a_head_that_never_ends_is_refused_when_it_is_too_large() -> None:
     assert found.refusal.code == "head_too_large"
 
 
+def test_heads_cut_by_reads_that_hold_several_are_counted_one_by_one() -> None:
+    whole = post(b"X: %b\r\n" % (b"y" * 60)) * 30
+    found = fed(*(whole[at : at + 300] for at in range(0, len(whole), 300)), head=200)
+    assert found.refusal is None
+    assert len(found.complete) == 30
+
+
 def test_a_chunked_body_that_grows_too_large_is_refused() -> None:
     found = fed(b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n", body=10)
     codes = []

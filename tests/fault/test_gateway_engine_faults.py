@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from data_plane import ENGINE_KEY, MODEL, RunningPlane, chat, data_plane, request, settled, snapshot
+from data_plane import ENGINE_KEY, MODEL, RunningPlane, Wire, chat, data_plane, request, settled, snapshot
+from pilothouse.gateway.client_connection import WRITE_HIGH_WATER
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import GatewayLimits, Timeouts
 from pilothouse.policy.silence import SILENCES
@@ -576,3 +578,28 @@ async def test_a_client_that_never_reads_is_dropped(tmp_path: Path) -> None:
             assert plane.ended("client_disconnected") == 1
         wire.abort()
         await until(lambda: engine.state().in_flight == 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/livez", 200), ("POST", CHAT, 401)])
+async def test_a_client_that_asks_and_never_reads_is_held_back(
+    method: str, path: str, status: int, tmp_path: Path
+) -> None:
+    """Answers of our own cost a client nothing, not even a key: they must not pile up in our memory either."""
+    padding = {"X-Padding": "x" * 10_000}  # so that no read has more requests than one may pipeline
+    asked = request(path, method=method, key=None, headers=padding) * 2000
+    async with one_engine(tmp_path) as (_, plane):
+        with socket.socket() as small:
+            small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            small.connect(("127.0.0.1", plane.port))
+            wire = Wire(*await asyncio.open_connection(sock=small, limit=1024))
+            await until(lambda: len(plane.plane.connections) == 1)
+            (connection,) = plane.plane.connections
+            connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            wire.writer.write(asked)
+            await until(lambda: not connection.writable)
+            await asyncio.sleep(0.3)
+            assert connection.transport.get_write_buffer_size() < 2 * WRITE_HIGH_WATER
+            assert wire.writer.transport.get_write_buffer_size() > 0, "it is not read from either"
+            assert {(await wire.answer()).status for _ in range(2000)} == {status}
+            wire.abort()

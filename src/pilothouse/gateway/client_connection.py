@@ -152,12 +152,19 @@ class ClientConnection(asyncio.Protocol):
         self.writable = False
         if self.exchange is not None:
             self.exchange.client_paused()
+        elif not self._lingering:
+            self._hold_back()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self.writable = True
         if self.exchange is not None:
             self.exchange.client_resumed()
+            return
+        try:
+            self._advance()
+        except Exception as error:
+            self._defect(error)
 
     def on_deadline(self) -> None:
         """A time-out, of whatever the connection was doing."""
@@ -214,7 +221,7 @@ class ClientConnection(asyncio.Protocol):
         plane = self.plane
         plane.wheel.arm(self, plane.delays.drained_idle if plane.draining else plane.delays.idle)
         parser = self.parser
-        if (parser.complete or parser.in_message or parser.refusal) and not self._advancing:
+        if (parser.complete or parser.in_message or parser.refusal or not self.writable) and not self._advancing:
             self._advance()
 
     def close(self) -> None:
@@ -238,7 +245,7 @@ class ClientConnection(asyncio.Protocol):
     def _advance(self) -> None:
         self._advancing = True
         parser = self.parser
-        while self.exchange is None and not self._lingering and not self.closed:
+        while self.exchange is None and self.writable and not self._lingering and not self.closed:
             if parser.complete:
                 self._begin(parser.complete.popleft())
             elif parser.refusal is not None:
@@ -252,10 +259,16 @@ class ClientConnection(asyncio.Protocol):
                     self.plane.wheel.arm(self, self.plane.delays.head)
                 break
         self._advancing = False
-        if self.exchange is None or not (parser.complete or parser.in_message):
+        # A client that pipelines could fill our memory with requests while its first answer is under way, and with
+        # answers that it does not read.
+        waits = not self.writable if self.exchange is None else parser.complete or parser.in_message
+        if waits and not self._lingering:
+            self._hold_back()
+        else:
             self._resume_reading()
-        elif not self._paused_reading:
-            # The client pipelines: hold it back, or it could fill our memory while its first answer is under way.
+
+    def _hold_back(self) -> None:
+        if not self._paused_reading and not self.transport.is_closing():
             self._paused_reading = True
             self.transport.pause_reading()
 

@@ -343,6 +343,8 @@ class Exchange:
             self._phase = Phase.PASSING
             data, self._collected = b"".join(collected), None
             self._client.transport.write(self._head(length=self._declared_length()))
+            if not self._client.writable:
+                self.client_paused()
         if data:
             self._client.transport.write(data if self._declared_length() is not None else self._framed(data))
 

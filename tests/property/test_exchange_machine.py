@@ -59,7 +59,7 @@ ANSWERS: dict[str, Callable[[bytes], bytes]] = {
     "no http": lambda tag: b"SSH-2.0-OpenSSH_9.2\r\n",
     "too much": lambda tag: sized(JSON, answer(tag)) + sized(JSON, answer(b"question-unasked")),
 }
-TIMES = st.sampled_from([DurationNs(seconds * SECOND) for seconds in (1, 5, 20, 80, 700)])
+TIMES = [DurationNs(seconds * SECOND) for seconds in (1, 5, 20, 80, 700)]
 COUNTS = st.sampled_from([100_000, 100_000, 1, 20, 150, 300, 400])
 """Bytes of a read: all there are, or some."""
 
@@ -196,17 +196,16 @@ class AnyOrder(RuleBasedStateMachine):
     def something_happens(self, data: st.DataObject, reset: bool) -> None:
         """Someone goes, or is slow, or refuses; or time passes; or the fleet changes."""
         error = ConnectionResetError() if reset else None
-        events: list[Callable[[], None]] = [
-            partial(self.world.pass_time, data.draw(TIMES, "time")),
-            partial(self.world.set_replicas, data.draw(st.integers(0, 3), "replicas")),
-            *(partial(client.transport.end, error) for client in self.there()),
-            *(partial(engine.transport.end, error) for engine in self.linked()),
-            *(partial(self.world.refused, connecting) for connecting in self.world.waiting),
-            *(
-                client.transport.catch_up if client.transport.slow else client.transport.become_slow
-                for client in self.there()
-            ),
+        clients = [each.transport for each in self.there()]
+        kinds: list[list[Callable[[], None]]] = [
+            [partial(self.world.pass_time, duration) for duration in TIMES],
+            [partial(self.world.set_replicas, count) for count in range(4)],
+            [partial(client.end, error) for client in clients],
+            [partial(engine.transport.end, error) for engine in self.linked()],
+            [partial(self.world.refused, connecting) for connecting in self.world.waiting],
+            [client.catch_up if client.slow else client.become_slow for client in clients],
         ]
+        events = data.draw(st.sampled_from([each for each in kinds if each]), "kind")
         events[data.draw(st.integers(0, len(events) - 1), "what")]()
 
     @rule()
@@ -225,6 +224,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.what_lives_has_one_way_to_an_engine()
         self.a_connection_to_an_engine_is_owned_or_idle()
         self.an_engine_is_read_as_fast_as_its_client_reads()
+        self.a_client_that_does_not_read_is_not_read()
 
     def what_is_in_flight_is_what_lives(self) -> None:
         for replica in self.world.replicas:
@@ -245,8 +245,10 @@ class AnyOrder(RuleBasedStateMachine):
     def a_connection_to_an_engine_is_owned_or_idle(self) -> None:
         owned = [each._connection for each in self.live()]
         for engine in self.linked():
-            idle = [each for each in engine.connection.replica._idle if each is engine.connection]
-            assert len(idle) + owned.count(engine.connection) == 1
+            idle = engine.connection.replica._idle
+            assert idle.count(engine.connection) + owned.count(engine.connection) == 1
+        living = [each.connection for each in self.world.engines]
+        assert all(each in living for replica in self.world.replicas for each in replica._idle)
 
     def an_engine_is_read_as_fast_as_its_client_reads(self) -> None:
         for exchange in self.live():
@@ -254,6 +256,11 @@ class AnyOrder(RuleBasedStateMachine):
                 engine = next(each for each in self.world.engines if each.connection is exchange._connection)
                 assert engine.transport.closing or engine.transport.reads is exchange._client.writable
 
+    def a_client_that_does_not_read_is_not_read(self) -> None:
+        for client in self.there():
+            if client.transport.slow and client.exchange is None and not client.transport.eof_sent:
+                assert not client.transport.reads
+
 
 TestExchange = AnyOrder.TestCase
-TestExchange.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestExchange.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)

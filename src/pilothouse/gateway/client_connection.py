@@ -51,6 +51,7 @@ class ClientConnection(asyncio.Protocol):
         "_linger_bytes",
         "_lingering",
         "_paused_reading",
+        "_unsent",
         "closed",
         "deadline",
         "exchange",
@@ -92,6 +93,7 @@ class ClientConnection(asyncio.Protocol):
         self._lingering = False
         self._linger_bytes = 0
         self._paused_reading = False
+        self._unsent = 1 << 62  # of the last answer, when last looked at while lingering
 
     # asyncio's callbacks.
 
@@ -170,6 +172,9 @@ class ClientConnection(asyncio.Protocol):
         """A time-out, of whatever the connection was doing."""
         if self.exchange is not None:
             self.exchange.timed_out()
+        elif self._lingering and 0 < (unsent := self.transport.get_write_buffer_size()) < self._unsent:
+            self._unsent = unsent  # the answer is still on its way to a slow reader
+            self.plane.wheel.arm(self, self.plane.delays.idle)
         elif self._lingering or not self.writable or not self.parser.in_message:
             self.abort()
         else:

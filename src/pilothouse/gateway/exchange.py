@@ -25,7 +25,7 @@ from pilothouse.gateway.tracing import begin_span, end_span, engine_trace
 from pilothouse.model.errors import Refusal
 from pilothouse.model.ids import ReplicaId, RequestId
 from pilothouse.model.requests import Route, Usage
-from pilothouse.model.units import DurationNs
+from pilothouse.model.units import DurationNs, seconds
 from pilothouse.policy.retry import Failure, classify_loss
 from pilothouse.telemetry import genai_names
 from pilothouse.telemetry.catalogue import DisconnectPhase, Reason
@@ -166,6 +166,8 @@ class Exchange:
         else:
             self._phase = _CONNECTING
             self._pending = replica.connect(self, self._delays.connect_s)
+            # What is armed is the client's own time-out, for being idle or for its body. Connecting has one of its own.
+            self._arm(DurationNs(2 * seconds(self._delays.connect_s)))
 
     def on_connected(self, connection: "UpstreamConnection") -> None:
         """The connection that was asked for is there."""

@@ -21,8 +21,8 @@ MAX_RESPONSE_HEAD_BYTES = 64 * 1024
 """64 KiB, above every engine's and hosted API's heads; an upstream beyond it is broken."""
 
 MAX_FRAMING_PER_BODY_BYTE = 16
-"""Bytes of chunk sizes, extensions and trailers for each byte of a body, beside a head's worth of them: what Go's reader
-allows a chunk. A chunk of one byte needs five."""
+"""Bytes of chunk sizes, extensions and trailers for each byte of a body, beside a head's worth of them: what Go's
+reader allows a chunk. A chunk of one byte needs five."""
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 

@@ -354,9 +354,10 @@ class TestResponses:
     def test_trailers_that_never_end_are_an_error(self) -> None:
         found = ResponseParser()
         found.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ")
+        for _ in range(2):
+            found.feed(b"y" * (MAX_RESPONSE_HEAD_BYTES // 2))
         with pytest.raises(ResponseError):
-            for _ in range(3):
-                found.feed(b"y" * (MAX_RESPONSE_HEAD_BYTES // 2))
+            found.feed(b"y")
 
     def test_chunks_that_come_apart_from_their_sizes_are_none(self) -> None:
         found = ResponseParser()

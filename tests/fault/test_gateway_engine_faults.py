@@ -54,6 +54,16 @@ def events(body: bytes) -> list[object]:
     return found
 
 
+@pytest.mark.asyncio
+async def test_a_long_string_that_is_no_json_is_found_where_the_body_has_to_be_edited(tmp_path: Path) -> None:
+    data = msgspec.json.encode(chat(priority=9, user="x" * 40_000)).replace(b"xxx", b"x\nx", 1)
+    async with one_engine(tmp_path) as (engine, plane):
+        answer = await plane.ask(CHAT, data)
+        assert (answer.status, answer.code) == (400, "invalid_json")
+        assert not engine.requests
+        assert plane.in_flight() == (0, 0)
+
+
 def has_usage(event: object) -> bool:
     return isinstance(event, dict) and event.get("usage") is not None
 

@@ -18,6 +18,8 @@ import enum
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pilothouse.gateway import answers
 from pilothouse.gateway.heads import client_head, trace_lines
 from pilothouse.gateway.routing_table import Candidate, ModelEntry
@@ -179,7 +181,12 @@ class Exchange:
         body, deployment = self._body, candidate.deployment
         if body.stream or deployment.progress_field is not None:
             self._added = inference_body.additions(body, self._route, deployment)
-        data = inference_body.for_engine(body, deployment, self._added)
+        try:
+            data = inference_body.for_engine(body, deployment, self._added)
+        except msgspec.DecodeError as error:
+            connection.abort()
+            self._fail(inference_body.unreadable(error))
+            return
         client, trace = self._client, self._request.trace
         if self._span is not None:
             trace = engine_trace(self._span, trace)

@@ -363,6 +363,7 @@ class ResponseParser:
         "_known",
         "_last_headers",
         "_last_status",
+        "_own_pieces",
         "_parser",
         "_taken_again",
         "_trailer_bytes",
@@ -372,11 +373,16 @@ class ResponseParser:
         "content_length",
         "headers",
         "keep_alive",
+        "on_body",
         "status",
         "surplus",
     )
 
     def __init__(self) -> None:
+        self.body: list[bytes] = []
+        # httptools' callback for a piece of the body, unchunked. The list's own method: a chunk for each event of a
+        # stream comes this way, and a method of ours would cost as much as the rest that is done for the event.
+        self.on_body = self.body.append
         self._parser = httptools.HttpResponseParser(self)
         self._known = KnownHead()
         self._last_status = 0
@@ -386,11 +392,11 @@ class ResponseParser:
         self._head_bytes = 0
         self._headers_bytes = 0
         self._trailer_bytes = 0
+        self._own_pieces = 0  # of the body, where others came behind it
         self.status = 0
         self.content_length: int | None = None
         self.chunked = False
         self.headers: list[Header] = []
-        self.body: list[bytes] = []
         self.complete = False
         self.keep_alive = False
         self.surplus = False
@@ -401,7 +407,7 @@ class ResponseParser:
             self._taken_again = self.complete = False  # the parser has seen nothing of it
             self.status = 0
             self.headers = []
-            self.body = []
+            self.body.clear()
             return
         self._head_bytes = 0
         self._headers_bytes = 0
@@ -411,7 +417,7 @@ class ResponseParser:
         self.content_length = None
         self.chunked = False
         self.headers = []
-        self.body = []
+        self.body.clear()
         self.complete = False
 
     def again(self, data: bytes) -> bytes | None:
@@ -442,6 +448,8 @@ class ResponseParser:
             raise (error.__context__ or error) from None
         except httptools.HttpParserError as error:
             raise ResponseError(str(error)) from error
+        if self.surplus:
+            del self.body[self._own_pieces :]
         if self.status == 0:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
@@ -470,7 +478,7 @@ class ResponseParser:
         if not body:
             return b""
         data = body[0] if len(body) == 1 else b"".join(body)
-        self.body = []
+        body.clear()
         return data
 
     def close(self) -> bool:
@@ -486,6 +494,7 @@ class ResponseParser:
         """A first byte of a response is there."""
         if self.complete:
             self.surplus = True
+            self._own_pieces = len(self.body)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A whole header, or a trailer, which is dropped."""
@@ -516,11 +525,6 @@ class ResponseParser:
             return
         self.status = status
         self.keep_alive = self._parser.should_keep_alive()
-
-    def on_body(self, data: bytes) -> None:
-        """A piece of the body, unchunked."""
-        if not self.surplus:
-            self.body.append(data)
 
     def on_message_complete(self) -> None:
         """The response has ended, or an interim one has."""

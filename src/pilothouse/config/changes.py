@@ -9,7 +9,7 @@ from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
 _OF_THE_WORKERS = tuple(
-    f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces", "shared_limits")
+    f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces", "shared_limits", "queue")
 )
 _RESTART = " (takes effect with `pilothouse restart`)"
 
@@ -73,6 +73,7 @@ def _flat(deployment: DeploymentSpec) -> dict[str, Any]:
         "engine": deployment.engine.name,
         "engine.version": deployment.engine.version,
         "replicas": deployment.replicas,
+        "capacity": None if deployment.capacity is None else msgspec.to_builtins(deployment.capacity),
     }
     flat |= {f"engine.args.{name}": value for name, value in deployment.engine.args.items()}
     if deployment.weights is not None:
@@ -99,6 +100,7 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         "gateway.cors.origins": list(spec.gateway.cors_origins) or None,
         "gateway.shared_limits.redis": None if redis is None else _Secret(redis),
         "gateway.shared_limits.open_share": spec.gateway.shared_limits.open_share,
+        **{f"gateway.queue.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.queue).items()},
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
     }

@@ -26,6 +26,7 @@ class Phase(enum.Enum):
     """Where an exchange is."""
 
     ADMITTING = enum.auto()
+    QUEUED = enum.auto()
     CONNECTING = enum.auto()
     WAITING = enum.auto()
     COLLECTING = enum.auto()

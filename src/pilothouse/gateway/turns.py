@@ -100,19 +100,19 @@ class Turn:
 
     __slots__ = (
         "_body",
-        "_caller",
         "_costs",
         "_demand",
         "_plan",
         "_reservation",
         "_turns",
         "_wall",
+        "caller",
         "ended",
     )
 
     def __init__(self, turns: Turns, caller: "Caller", body: InferenceBody, now: int, wall: int) -> None:
         self._turns = turns
-        self._caller = caller
+        self.caller = caller
         self._body = body
         self._wall = wall
         self._costs = turns.costs(body.model)
@@ -121,20 +121,31 @@ class Turn:
         self._reservation: Reservation | None = None
         self.ended = False
 
-    def reserve(self, now: int, *, asked: bool = False) -> LimitRefusal | Ask | None:
-        """Take what the request may use from every limit: `None` if it has been taken."""
+    @property
+    def expected(self) -> tuple[int, int]:
+        """Tokens that the request is thought to have, and to generate."""
+        demand = self._demand or self._estimate(idle=False)
+        return demand.input_tokens, demand.output_tokens
+
+    def _estimate(self, *, idle: bool) -> Demand:
+        body, costs = self._body, self._costs
+        tokens = costs.estimator.estimate(len(body.data))
+        limit = body.max_output_tokens or None
+        output = self._turns.expected.expect(self.caller.tenant_id, body.model, limit, body.choices)
+        price = costs.price
+        cost = 0 if price is NO_PRICE else price.nano_cost(tokens, output)
+        demand = self._demand = Demand(tokens, output, cost, idle)
+        return demand
+
+    def reserve(self, now: int, *, asked: bool = False, idle: bool = False) -> LimitRefusal | Ask | None:
+        """Take what the request may use from every limit: `None` if it has been taken.
+
+        `idle`: the model has room and nobody waits for it.
+        """
         plan = self._plan
         if plan is None:
             return None
-        demand = self._demand
-        if demand is None:
-            body, caller, costs = self._body, self._caller, self._costs
-            tokens = costs.estimator.estimate(len(body.data))
-            limit = body.max_output_tokens or None
-            output = self._turns.expected.expect(caller.tenant_id, body.model, limit, body.choices)
-            price = costs.price
-            cost = 0 if price is NO_PRICE else price.nano_cost(tokens, output)
-            demand = self._demand = Demand(tokens, output, cost)
+        demand = self._demand or self._estimate(idle=idle)
         verdict = plan.reserve(demand, now, self._wall, asked=asked)
         if isinstance(verdict, Reservation):
             self._reservation = verdict
@@ -176,7 +187,7 @@ class Turn:
             return
         self.ended = True
         counted_by = CountedBy.ENGINE
-        turns, body, caller = self._turns, self._body, self._caller
+        turns, body, caller = self._turns, self._body, self.caller
         if outcome is Outcome.FAILED:
             usage = _NOTHING_USED
         elif usage is None:

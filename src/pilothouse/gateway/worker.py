@@ -5,6 +5,7 @@ the controller is listened to, not waited for.
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -213,6 +214,9 @@ class Worker:
         except (PilothouseError, msgspec.MsgspecError) as error:
             log.warning("tenants unreadable; waiting for the controller", extra={"reason": str(error)})
         self._look_for_revocations()
+        # What is here now stays: a collection would look at all of it, for some ten milliseconds, while streams wait.
+        gc.collect()
+        gc.freeze()
 
     async def _reread_tenants(self) -> None:
         """The same while others are served: part by part, so that nobody waits for long."""

@@ -8,8 +8,9 @@ import msgspec
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
-_OF_THE_WORKERS = tuple(
-    f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces", "shared_limits")
+_OF_THE_WORKERS = (
+    *(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces", "shared_limits")),
+    "auth",
 )
 _RESTART = " (takes effect with `pilothouse restart`)"
 
@@ -101,6 +102,7 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         "gateway.shared_limits.open_share": spec.gateway.shared_limits.open_share,
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
+        **{f"auth.jwt.issuers[{each.issuer}]": msgspec.to_builtins(each) for each in spec.token_issuers},
     }
 
 

@@ -57,6 +57,7 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
             **({"cors": {"origins": list(spec.gateway.cors_origins)}} if spec.gateway.cors_origins else {}),
         },
         "controller": {"listen": str(spec.controller.listen)},
+        **({"auth": loaded.file.auth.model_dump(mode="json", exclude_none=True)} if spec.token_issuers else {}),
     }
 
 

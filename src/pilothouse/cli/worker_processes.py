@@ -102,6 +102,8 @@ def worker_specs(
             access_log_sample=sample or 0.0,
             traces=boot.spec.traces,
             shared_limits=shared,
+            queue=boot.spec.queue,
+            workers=boot.spec.workers,
         )
         name = f"{_PREFIX}{index}"
         specs.append(

@@ -9,8 +9,8 @@ from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
 _OF_THE_WORKERS = (
-    *(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces", "shared_limits")),
-    "auth",
+    *(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces")),
+    *("gateway.shared_limits", "gateway.queue", "auth"),
 )
 _RESTART = " (takes effect with `pilothouse restart`)"
 
@@ -74,6 +74,7 @@ def _flat(deployment: DeploymentSpec) -> dict[str, Any]:
         "engine": deployment.engine.name,
         "engine.version": deployment.engine.version,
         "replicas": deployment.replicas,
+        "capacity": None if deployment.capacity is None else msgspec.to_builtins(deployment.capacity),
     }
     flat |= {f"engine.args.{name}": value for name, value in deployment.engine.args.items()}
     if deployment.weights is not None:
@@ -100,6 +101,7 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         "gateway.cors.origins": list(spec.gateway.cors_origins) or None,
         "gateway.shared_limits.redis": None if redis is None else _Secret(redis),
         "gateway.shared_limits.open_share": spec.gateway.shared_limits.open_share,
+        **{f"gateway.queue.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.queue).items()},
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
         **{f"auth.jwt.issuers[{each.issuer}]": msgspec.to_builtins(each) for each in spec.token_issuers},

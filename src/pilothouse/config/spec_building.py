@@ -13,6 +13,7 @@ from pilothouse.config.schema import (
     DeploymentSection,
     FleetFile,
     PriceSection,
+    QueueSection,
     SharedLimitsSection,
     TlsSection,
     UpstreamSection,
@@ -23,6 +24,7 @@ from pilothouse.config.sources import absolute_source
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import (
+    CapacitySpec,
     ControllerSpec,
     DeploymentSpec,
     EngineSpec,
@@ -30,6 +32,7 @@ from pilothouse.model.spec import (
     GatewayLimits,
     GatewaySpec,
     ModelSpec,
+    QueueSpec,
     RoutingSpec,
     SharedLimitsSpec,
     Timeouts,
@@ -39,7 +42,7 @@ from pilothouse.model.spec import (
     UpstreamSpec,
     WeightsSpec,
 )
-from pilothouse.model.tenants import Price
+from pilothouse.model.tenants import Price, Tier
 
 
 def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tuple[FleetSpec, list[Problem]]:
@@ -69,6 +72,7 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
             access_log_sample=None if file.gateway.access_log is None else file.gateway.access_log.sample,
             traces=None if file.gateway.traces is None else TracesSpec(**file.gateway.traces.model_dump()),
             shared_limits=builder.shared_limits(file.gateway.shared_limits),
+            queue=_queue(file.gateway.queue),
             cors_origins=tuple(file.gateway.cors.origins) if file.gateway.cors is not None else (),
             timeouts={Route(path): Timeouts(**each.model_dump()) for path, each in file.gateway.timeouts.items()},
         ),
@@ -91,6 +95,7 @@ class _Builder:
             model=model,
             engine=EngineSpec(name=engine.name, version=engine.version, args=dict(engine.args)),
             replicas=section.replicas,
+            capacity=None if section.capacity is None else CapacitySpec(**section.capacity.model_dump()),
             weights=None if section.weights is None else self._weights(section.weights),
             upstream=(
                 None if section.upstream is None else self._upstream(section.upstream, (*path, "upstream", "api_key"))
@@ -132,6 +137,12 @@ class _Builder:
         except SecretMissingError as error:
             self.missing.append(Problem(path=path, message=str(error)))
             return None
+
+
+def _queue(section: QueueSection) -> QueueSpec:
+    fields = section.model_dump(exclude={"tiers"})
+    tiers = {Tier(name): (each.guarantee, each.ceiling) for name, each in section.tiers.items()}
+    return QueueSpec(**fields, tiers=tiers)
 
 
 def _price(section: PriceSection) -> Price:

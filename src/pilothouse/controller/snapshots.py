@@ -10,7 +10,7 @@ import msgspec
 from pilothouse.controller.replica import Replica
 from pilothouse.engines.registry import driver
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.fleet import DeploymentView, FleetSnapshot, ModelView, ReplicaState
+from pilothouse.model.fleet import Capacity, DeploymentView, FleetSnapshot, ModelView, ReplicaState
 from pilothouse.model.ids import FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, ModelSpec, Timeouts
@@ -73,8 +73,16 @@ def _view(deployment: DeploymentSpec, replicas: Iterable[Replica]) -> Deployment
         reserved_fields=engine.reserved_fields,
         reports_stream_usage=engine.reports_stream_usage,
         progress_field=engine.progress_field,
+        capacity=_capacity(deployment),
         replicas=tuple(replica.view() for replica in replicas),
     )
+
+
+def _capacity(deployment: DeploymentSpec) -> Capacity | None:
+    told = deployment.capacity
+    if told is not None:
+        return Capacity(slots=told.slots, tokens=told.tokens)
+    return driver(deployment.engine.name).capacity(deployment)
 
 
 def ready_replicas(snapshot: FleetSnapshot) -> set[ReplicaId]:

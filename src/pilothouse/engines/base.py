@@ -15,7 +15,7 @@ import msgspec
 
 from pilothouse.config.problems import Problem
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.fleet import Endpoint
+from pilothouse.model.fleet import Capacity, Endpoint
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec
 
@@ -112,6 +112,10 @@ class Driver(abc.ABC):
 
     def memory_bytes(self, deployment: DeploymentSpec, weights: Path | None) -> int | None:
         """Host memory that one replica may come to need, in bytes; `None` if that cannot be said."""
+        return None
+
+    def capacity(self, deployment: DeploymentSpec) -> Capacity | None:
+        """What one replica can have under way; `None` if that cannot be said. The operator's word goes before."""
         return None
 
     def read_state(self, deployment: DeploymentSpec, body: bytes) -> Mapping[EngineGauge, float]:

@@ -4,13 +4,20 @@ import ipaddress
 from collections.abc import Iterable
 
 from pilothouse.model.errors import Refusal
-from pilothouse.model.ids import KeyId, ModelName, OrganisationId, TenantId
+from pilothouse.model.ids import DeploymentName, KeyId, ModelName, OrganisationId, TenantId
 from pilothouse.model.tenants import DirectoryChange, Key, Organisation, Scope, Tenant, TenantDirectory
+from pilothouse.policy.limits.lease import LeaseSettings
+from pilothouse.policy.limits.leased_plan import LeasedPlan
+from pilothouse.store.spool import RowNames, encode_names
 
 _EXPIRED = Refusal(code="key_expired", message="The API key has expired.")
 _NEVER = 1 << 63
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+UNPLANNED = LeasedPlan((), LeaseSettings(), set(), scope="")
+"""Stands for limits that nobody has asked for yet."""
 
 
 class Caller:
@@ -20,7 +27,19 @@ class Caller:
     it is made for running models.
     """
 
-    __slots__ = ("_networks", "expires_at", "id", "infers", "key", "models", "organisation", "tenant", "tenant_id")
+    __slots__ = (
+        "_networks",
+        "expires_at",
+        "id",
+        "infers",
+        "key",
+        "models",
+        "organisation",
+        "plan",
+        "row_names",
+        "tenant",
+        "tenant_id",
+    )
 
     def __init__(self, key: Key, tenant: Tenant, organisation: Organisation) -> None:
         self.key = key
@@ -28,12 +47,26 @@ class Caller:
         self.tenant = tenant
         self.tenant_id = tenant.id
         self.organisation = organisation
+        self.plan: LeasedPlan | None = UNPLANNED  # the limits, once somebody has asked for them
+        self.row_names: dict[tuple[str, DeploymentName], bytes] = {}
         self.infers = Scope.INFERENCE in key.scopes
         self.models = _all_of(key.models, tenant.models, organisation.models)
         self.expires_at = _NEVER if key.expires_at is None else key.expires_at
         self._networks: tuple[_Network, ...] | None = (
             None if key.networks is None else tuple(map(ipaddress.ip_network, key.networks))
         )
+
+    def name_rows(self, model: str, deployment: DeploymentName) -> bytes:
+        """What the ledger's rows of these turns have in common, encoded; to be had from `row_names` from then on."""
+        names = RowNames(
+            organisation=self.organisation.id,
+            tenant=self.tenant_id,
+            key=self.id,
+            model=ModelName(model),
+            deployment=deployment,
+        )
+        encoded = self.row_names[model, deployment] = encode_names(names)
+        return encoded
 
     def check(self, address: str, wall: int) -> Refusal | None:
         """Whether the key is good now, and from this address."""

@@ -6,7 +6,7 @@ from pilothouse.model.ids import ReplicaId
 from pilothouse.model.requests import Usage
 from pilothouse.policy.retry import Failure
 from pilothouse.telemetry import catalogue
-from pilothouse.telemetry.board import BoardWriter, Counter
+from pilothouse.telemetry.board import BoardWriter, Counter, Gauge
 from pilothouse.telemetry.catalogue import DisconnectPhase, TokenKind
 
 
@@ -20,6 +20,18 @@ class ReplicaMeters:
         self.in_flight_requests = board.gauge(catalogue.IN_FLIGHT_REQUESTS.name, labels)
         self.in_flight_tokens = board.gauge(catalogue.IN_FLIGHT_TOKENS.name, labels)
         self.connections = board.gauge(catalogue.UPSTREAM_CONNECTIONS.name, {"replica": replica})
+
+
+class QueueMeters:
+    """Who waits for a model."""
+
+    __slots__ = ("preemptions", "wait", "waiting")
+
+    def __init__(self, board: BoardWriter, model: str) -> None:
+        labels = {"model": model}
+        self.waiting = board.gauge(catalogue.QUEUE_WAITING.name, labels)
+        self.wait = board.histogram(catalogue.QUEUE_WAIT.name, catalogue.QUEUE_WAIT.bounds, labels)
+        self.preemptions = board.counter(catalogue.PREEMPTIONS.name, labels)
 
 
 class ModelMeters:
@@ -117,6 +129,14 @@ class Meters:
         if meters is None:
             meters = self._models[name] = ModelMeters(self._board, name)
         return meters
+
+    def queue(self, model: str) -> QueueMeters:
+        """The handles of a model's queue."""
+        return QueueMeters(self._board, model)
+
+    def estimate_error(self, model: str) -> Gauge:
+        """How far estimates of a model's input tokens are off."""
+        return self._board.gauge(catalogue.ESTIMATE_ERROR.name, {"model": model})
 
     def replica(self, model: str, replica: ReplicaId) -> ReplicaMeters:
         """The handles of a replica."""

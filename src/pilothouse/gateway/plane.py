@@ -12,14 +12,16 @@ from pilothouse.gateway.access_log import AccessLog
 from pilothouse.gateway.callers import Callers
 from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.meters import Meters
-from pilothouse.gateway.routing_table import Candidate, RoutingTable
+from pilothouse.gateway.model_queue import ModelQueue
+from pilothouse.gateway.routing_table import Candidate, ModelEntry, RoutingTable
 from pilothouse.gateway.upstream import Replica
-from pilothouse.model.fleet import FleetSnapshot, ModelView, ReplicaView
+from pilothouse.model.fleet import Capacity, FleetSnapshot, ModelView, ReplicaView
 from pilothouse.model.ids import FleetName, ReplicaId, RequestId
 from pilothouse.model.spec import GatewayLimits
 from pilothouse.model.units import SECOND, DurationNs, MonotonicNs, seconds
 from pilothouse.policy import routing, silence
 from pilothouse.policy.draw import Draws
+from pilothouse.policy.fairness.queue import QueueSettings
 from pilothouse.policy.retry import RetryBudget
 from pilothouse.runtime.timer_wheel import TimerWheel
 from pilothouse.telemetry.traces import Traces
@@ -80,6 +82,9 @@ class DataPlane:
         self.retry_budget = RetryBudget()
         self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {}, meters, limits)
         self.callers = Callers()
+        self.queue_settings = QueueSettings()
+        self.workers = 1  # each has its part of the replicas' capacity
+        self.queues: dict[str, ModelQueue] = {}
         self.turns: Turns | None = None  # without one nobody is limited and nothing is put on record
         self.wall_offset = 0  # what to add to the monotonic clock for the time since the epoch
         self.follow_clock()
@@ -113,7 +118,25 @@ class DataPlane:
         self.table, retired = routing_table.build(snapshot, self.table, self._make_replica, self.meters, self.limits)
         for replica in retired:
             replica.retire()
+        for name, entry in self.table.models.items():
+            self._give_queue(name, entry)
         self._suspected &= self.table.replicas.keys()
+
+    def _give_queue(self, name: str, entry: ModelEntry) -> None:
+        whole = entry.capacity
+        queue = self.queues.get(name)
+        if whole is None:
+            if queue is not None and entry.ready_count == 0:
+                entry.queue = queue  # its replicas come back, and who waits goes on waiting
+            return
+        # What does not divide goes to everybody: one place too many waits in an engine, one too few nowhere.
+        own = Capacity(slots=-(-whole.slots // self.workers), tokens=-(-whole.tokens // self.workers))
+        if queue is None:
+            queue = self.queues[name] = ModelQueue(
+                self.queue_settings, own, self.meters.queue(name), self.loop.call_soon, time.monotonic_ns
+            )
+        queue.set_capacity(own)
+        entry.queue = queue
 
     def _make_replica(self, view: ReplicaView, model: ModelView) -> Replica:
         assert view.endpoint is not None

@@ -7,8 +7,9 @@ listen on the same endpoint, with their connections and their counts.
 from collections.abc import Callable, Mapping
 
 from pilothouse.gateway.meters import Meters, ModelMeters
+from pilothouse.gateway.model_queue import ModelQueue
 from pilothouse.gateway.upstream import Replica
-from pilothouse.model.fleet import DeploymentView, FleetSnapshot, ModelView, ReplicaState, ReplicaView
+from pilothouse.model.fleet import Capacity, DeploymentView, FleetSnapshot, ModelView, ReplicaState, ReplicaView
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import GatewayLimits, Timeouts
@@ -41,13 +42,14 @@ class Delays:
 class ModelEntry:
     """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not."""
 
-    __slots__ = ("delays", "meters", "replica_count", "routes", "view")
+    __slots__ = ("delays", "meters", "queue", "replica_count", "routes", "view")
 
     def __init__(
         self, view: ModelView, replicas: Mapping[ReplicaId, Replica], meters: ModelMeters, limits: GatewayLimits
     ) -> None:
         self.view = view
         self.meters = meters
+        self.queue: ModelQueue | None = None
         self.delays = {route: Delays(view.timeouts.get(route, Timeouts()), limits) for route in Route}
         self.replica_count = sum(len(deployment.replicas) for deployment in view.deployments)
         self.routes: dict[Route, tuple[Candidate, ...]] = {}
@@ -65,6 +67,19 @@ class ModelEntry:
                     for replica in deployment.replicas
                     if replica.id in replicas
                 )
+
+    @property
+    def capacity(self) -> Capacity | None:
+        """What all replicas that take turns can have under way; `None` if one does not say."""
+        slots = tokens = 0
+        for deployment in self.view.deployments:
+            ready = sum(replica.state is ReplicaState.READY for replica in deployment.replicas)
+            if ready and deployment.capacity is None:
+                return None
+            if deployment.capacity is not None:
+                slots += ready * deployment.capacity.slots
+                tokens += ready * deployment.capacity.tokens
+        return Capacity(slots=slots, tokens=tokens) if slots else None
 
     @property
     def ready_count(self) -> int:

@@ -34,9 +34,10 @@ from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.errors import PilothouseError, Refusal
 from pilothouse.model.fleet import FleetSnapshot
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import SharedLimitsSpec
-from pilothouse.model.units import SECOND, MonotonicNs
+from pilothouse.model.spec import QueueSpec, SharedLimitsSpec
+from pilothouse.model.units import SECOND, MonotonicNs, seconds
 from pilothouse.policy.draw import Draws
+from pilothouse.policy.fairness.queue import DEFAULT_TIERS, QueueSettings, TierSpec
 from pilothouse.policy.limits.lease import FailMode, LeaseSettings
 from pilothouse.policy.limits.lease_book import LeaseBook
 from pilothouse.runtime.timer_wheel import TICK, TimerWheel
@@ -89,6 +90,8 @@ class Worker:
             access_log=self._access_log,
             traces=_make_traces(boot),
         )
+        self._plane.queue_settings = _queue_settings(boot.queue)
+        self._plane.workers = boot.workers
         self._host_load = HostLoad(Path(boot.board_dir), boot.index)
         callers = self._plane.callers
         self._link = ControllerLink(boot.control_socket, boot.index, self._apply, callers, self._reread_tenants)
@@ -182,6 +185,8 @@ class Worker:
     def _turn_wheel(self) -> None:
         self._wheel.turn(_now())
         self._plane.follow_clock()
+        for queue in self._plane.queues.values():
+            queue.tick()
         if self._access_log is not None:
             self._access_log.flush()
         self._host_load.look_around()
@@ -272,6 +277,20 @@ def _make_traces(boot: WorkerBoot) -> Traces | None:
         fleet=boot.fleet,
         worker=boot.index,
         version=pilothouse.__version__,
+    )
+
+
+def _queue_settings(spec: QueueSpec) -> QueueSettings:
+    tiers = []
+    for each in DEFAULT_TIERS:
+        guarantee, ceiling = spec.tiers.get(each.tier, (each.guarantee, each.ceiling))
+        tiers.append(TierSpec(tier=each.tier, guarantee=guarantee, ceiling=ceiling))
+    return QueueSettings(
+        tiers=tuple(tiers),
+        max_waiting=spec.max_waiting,
+        max_waiting_tokens=spec.max_waiting_tokens,
+        max_wait_ns=seconds(spec.max_wait_s),
+        aging_ns=seconds(spec.aging_s),
     )
 
 

@@ -55,6 +55,13 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: Endpoint | None = None
 
 
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica, or all of a deployment, can have under way: requests, and tokens in KV caches."""
+
+    slots: int
+    tokens: int
+
+
 class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     """A pinned tuple that can serve a model, with what its engine's driver says about requests.
 
@@ -63,6 +70,7 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     `reports_stream_usage`: the engine honours `stream_options.include_usage`.
     `progress_field`: the engine hears only by writing that a client has gone. With this body field it writes while it
     reads a prompt; and it is asked for a stream, whatever the client asked for.
+    `capacity` is what one replica can have under way, `None` if that is not known: then nobody waits for it here.
     """
 
     name: DeploymentName
@@ -73,6 +81,7 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     reserved_fields: tuple[str, ...] = ()
     reports_stream_usage: bool = True
     progress_field: str | None = None
+    capacity: Capacity | None = None
     replicas: tuple[ReplicaView, ...] = ()
 
 

@@ -259,6 +259,13 @@ _ROWS = (
         "Retry; `pilothouse status` shows whether the controller, or Redis, is reachable.",
         retryable=True, retry_after_s=1,
     ),
+    _row(
+        "usage_unavailable", _CAPACITY, 503, "The usage cannot be read now",
+        "Usage comes from the ledger, which the controller reads: it does not answer, or too many ask at once. Turns "
+        "are recorded all the same.",
+        "Try again; `pilothouse status` shows whether the controller is there.",
+        retryable=True, retry_after_s=2,
+    ),
     # What the fleet cannot do now.
     _row(
         "queue_full", _CAPACITY, 503, "Too many requests wait",

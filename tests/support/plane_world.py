@@ -21,6 +21,7 @@ from pilothouse.gateway.exchange import Exchange
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
 from pilothouse.gateway.upstream import PendingConnection, Replica, UpstreamConnection, UpstreamOwner
+from pilothouse.gateway.usage_request import UsageRequest
 from pilothouse.model.fleet import ModelView, ReplicaView
 from pilothouse.model.ids import FleetName
 from pilothouse.model.spec import GatewayLimits
@@ -170,7 +171,9 @@ class Client:
 
     @property
     def exchange(self) -> Exchange | None:
-        return self.connection.exchange
+        exchange = self.connection.exchange
+        assert not isinstance(exchange, UsageRequest)
+        return exchange
 
     # httptools' callbacks.
 

@@ -50,7 +50,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
         say(f"warning: {warning}")
     spec = loaded.spec
     routes = _require_engines(spec)
-    require_for_workers(spec.gateway)
+    require_for_workers(spec.gateway, spec.token_issuers)
     paths = fleet_paths(spec.name, env)
     paths.create()
     with contextlib.ExitStack() as undo:
@@ -73,6 +73,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
             admin_fd=os.dup(admin[0].fileno()),
             lock_fd=os.dup(lock),
             spec=spec.gateway,
+            token_issuers=spec.token_issuers,
         )
     url = base_url(boot.gateway, tls=spec.gateway.tls is not None)
     return PreparedFleet(paths=paths, boot=boot, welcome=welcome(url, key, routes))

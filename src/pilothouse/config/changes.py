@@ -8,8 +8,9 @@ import msgspec
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
-_OF_THE_WORKERS = tuple(
-    f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces", "shared_limits", "queue")
+_OF_THE_WORKERS = (
+    *(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces")),
+    *("gateway.shared_limits", "gateway.queue", "auth"),
 )
 _RESTART = " (takes effect with `pilothouse restart`)"
 
@@ -104,6 +105,7 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
         "controller.database": None if spec.controller.database is None else _Secret(spec.controller.database),
+        **{f"auth.jwt.issuers[{each.issuer}]": msgspec.to_builtins(each) for each in spec.token_issuers},
     }
 
 

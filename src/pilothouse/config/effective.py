@@ -61,6 +61,7 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
             **_section("queue", loaded.file.gateway.queue),
         },
         "controller": {"listen": str(spec.controller.listen), **_database(loaded)},
+        **({"auth": loaded.file.auth.model_dump(mode="json", exclude_none=True)} if spec.token_issuers else {}),
     }
 
 

@@ -20,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
+from pilothouse.config.auth_section import AuthSection
 from pilothouse.config.secret_references import PATTERN, check_reference
 from pilothouse.config.section import Section as Section
 from pilothouse.config.simulate_section import SimulateSection
@@ -489,6 +490,7 @@ class FleetFile(Section):
     ]
     gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
     controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
+    auth: AuthSection = Field(default=AuthSection(), description="Who may call, beside holders of the fleet's keys.")
     simulate: SimulateSection = Field(
         default=SimulateSection(), description="What `pilothouse simulate` runs the fleet with; nothing else reads it."
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from pilothouse.config.addresses import parse_listen
+from pilothouse.config.auth_section import AuthSection
 from pilothouse.config.deployment_names import deployment_name
 from pilothouse.config.problems import Problem, SpecPath
 from pilothouse.config.schema import (
@@ -36,6 +37,7 @@ from pilothouse.model.spec import (
     SharedLimitsSpec,
     Timeouts,
     TlsSpec,
+    TokenIssuerSpec,
     TracesSpec,
     UpstreamSpec,
     WeightsSpec,
@@ -78,6 +80,7 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
             listen=parse_listen(file.controller.listen),
             database=builder.secret(file.controller.database, ("controller", "database")),
         ),
+        token_issuers=builder.token_issuers(file.auth),
     )
     return spec, builder.missing
 
@@ -106,6 +109,11 @@ class _Builder:
         """The files, by absolute paths. Whether they can be used is seen where they are: by the worker."""
         client_ca = None if section.client_ca is None else self._path(section.client_ca)
         return TlsSpec(certificate=self._path(section.certificate), key=self._path(section.key), client_ca=client_ca)
+
+    def token_issuers(self, section: AuthSection) -> tuple[TokenIssuerSpec, ...]:
+        """Whose tokens are accepted. Whether a file of keys can be used is seen by the worker."""
+        issuers = () if section.jwt is None else section.jwt.issuers
+        return tuple(each.spec(None if each.jwks_file is None else self._path(each.jwks_file)) for each in issuers)
 
     def shared_limits(self, section: SharedLimitsSection) -> SharedLimitsSpec:
         """Where limits are kept, and what is admitted without that."""

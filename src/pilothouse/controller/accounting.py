@@ -7,18 +7,25 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pilothouse.model.errors import PilothouseError
+import msgspec
+
+from pilothouse.model.control import UsageAnswered, UsageAsked
+from pilothouse.model.errors import PilothouseError, Refusal
 from pilothouse.model.leases import LeaseAnswers, LeaseBatch
 from pilothouse.model.tenants import BudgetLimit, Level, Limits, Period, TenantDirectory
-from pilothouse.model.units import WallNs
+from pilothouse.model.units import SECOND, WallNs
 from pilothouse.policy.limits.authority import LeaseAuthority
 from pilothouse.policy.limits.lease import LeaseSettings, shared_name
 from pilothouse.policy.limits.windows import BUDGET_WINDOW_OF, period_of
 from pilothouse.store.ledger import Ledger
 from pilothouse.store.ledger_filling import fill_ledger
 from pilothouse.store.spool import SpoolReader
+from pilothouse.store.tenant_usage import MAX_RESULTS, page_of, read_query
 
 FILL_EVERY_S = 1.0
+MAX_USAGE_QUESTIONS = 8
+"""Tenants' questions after their usage at a time, so that they do not keep the controller's threads from the rest."""
+
 _FORGET_EVERY = 60  # fillings
 
 _logger = logging.getLogger(__name__)
@@ -31,6 +38,7 @@ class Accounting:
         self._ledger = ledger
         self._spool = SpoolReader(spool_dir)
         term_us = LeaseSettings().term // 1000
+        self._usage_questions = 0
         self._authority = LeaseAuthority(secrets.token_hex(8), _now_us(), term_us)
 
     async def start(self, directory: TenantDirectory) -> None:
@@ -46,6 +54,28 @@ class Accounting:
     def answer(self, batch: LeaseBatch) -> LeaseAnswers:
         """What a worker may spend, after what it reports."""
         return self._authority.handle(batch, _now_us())
+
+    async def usage(self, asked: UsageAsked) -> UsageAnswered:
+        """A tenant's own usage, as far as the ledger has it: turns of the last second may be missing."""
+        if self._usage_questions >= MAX_USAGE_QUESTIONS:
+            return _no_usage(asked, "Too many ask for their usage at once.")
+        self._usage_questions += 1
+        try:
+            query = read_query(asked.query, asked.tenant, time.time_ns() // SECOND)
+            if isinstance(query, Refusal):
+                return UsageAnswered(number=asked.number, refusal=query)
+            sums = await asyncio.to_thread(self._ledger.tenant_usage, query)
+        except PilothouseError as error:
+            _logger.error("a tenant's usage cannot be read", extra={"reason": error.message})
+            return _no_usage(asked, "The ledger cannot be read.")
+        finally:
+            self._usage_questions -= 1
+        if len(sums) > MAX_RESULTS:
+            message = f"The page would have more than {MAX_RESULTS} results."
+            return UsageAnswered(
+                number=asked.number, refusal=Refusal(code="invalid_value", message=message, param="limit")
+            )
+        return UsageAnswered(number=asked.number, body=msgspec.json.encode(page_of(query, sums)).decode())
 
     async def run(self) -> None:
         """Fill the ledger, until cancelled."""
@@ -69,6 +99,10 @@ class Accounting:
 
     def _fill(self) -> None:
         fill_ledger(self._spool, self._ledger)
+
+
+def _no_usage(asked: UsageAsked, message: str) -> UsageAnswered:
+    return UsageAnswered(number=asked.number, refusal=Refusal(code="usage_unavailable", message=message))
 
 
 def spent_budgets(ledger: Ledger, directory: TenantDirectory, wall: int) -> list[tuple[str, int, int]]:

@@ -96,7 +96,11 @@ class Controller:
         self._directory = DirectoryKeeper(tenants, paths.tenants, self._publish_change)
         self._accounting = Accounting(ledger, paths.spool_dir)
         self._publisher = Publisher(
-            paths.control_socket, self._on_suspicion, self._directory.since, self._accounting.answer
+            paths.control_socket,
+            self._on_suspicion,
+            self._directory.since,
+            self._accounting.answer,
+            self._accounting.usage,
         )
         self.journal = Journal()
         """What the machines were told and what they answered, the last few thousand steps."""

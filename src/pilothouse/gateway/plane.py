@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from pilothouse.gateway import routing_table
@@ -15,14 +15,16 @@ from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.model_queue import ModelQueue
 from pilothouse.gateway.routing_table import Candidate, ModelEntry, RoutingTable
 from pilothouse.gateway.upstream import Replica
+from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import Capacity, FleetSnapshot, ModelView, ReplicaView
-from pilothouse.model.ids import FleetName, ReplicaId, RequestId
+from pilothouse.model.ids import FleetName, ReplicaId, RequestId, TenantId
 from pilothouse.model.spec import GatewayLimits
 from pilothouse.model.units import SECOND, DurationNs, MonotonicNs, seconds
 from pilothouse.policy import routing, silence
 from pilothouse.policy.draw import Draws
 from pilothouse.policy.fairness.queue import QueueSettings
 from pilothouse.policy.retry import RetryBudget
+from pilothouse.policy.tokens.verifier import TokenVerifier
 from pilothouse.runtime.timer_wheel import TimerWheel
 from pilothouse.telemetry.traces import Traces
 
@@ -34,6 +36,10 @@ SUSPICION = DurationNs(1 * SECOND)
 """How long a replica that refused a connection is passed over, unless nothing else is left: about two probes."""
 
 log = logging.getLogger("pilothouse.gateway")
+
+
+async def _no_usage(tenant: TenantId, query: str) -> bytes | Refusal:
+    return Refusal(code="usage_unavailable", message="The usage cannot be told: there is no controller.")
 
 
 DRAINED_IDLE = DurationNs(SECOND)
@@ -90,6 +96,8 @@ class DataPlane:
         self.follow_clock()
         self.connections: set[ClientConnection] = set()
         self.draining = False
+        self.tokens: TokenVerifier | None = None  # without one no tokens of other issuers are accepted
+        self.ask_usage: Callable[[TenantId, str], Awaitable[bytes | Refusal]] = _no_usage
         self.report_suspicion: Callable[[ReplicaId, str, bool], None] = lambda replica, reason, silent: None
         self._draws = Draws(seed)
         self._suspected: set[ReplicaId] = set()

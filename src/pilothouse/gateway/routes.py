@@ -5,9 +5,11 @@ from urllib.parse import unquote
 
 from pilothouse.gateway import answers
 from pilothouse.gateway.exchange import Exchange
+from pilothouse.gateway.usage_request import UsageRequest
 from pilothouse.model.errors import Refusal
 from pilothouse.model.requests import Route
 from pilothouse.model.tenants import Scope
+from pilothouse.store import tenant_usage as usage
 from pilothouse.telemetry.catalogue import NO_MODEL, UNKNOWN_MODEL, Reason
 from pilothouse.wire import inference_body, openai
 from pilothouse.wire.http1 import Request
@@ -27,6 +29,7 @@ _INFERENCE = {route.value.encode(): route for route in Route}
 _MODELS = b"/v1/models"
 _LIVEZ = b"/livez"
 _READYZ = b"/readyz"
+_USAGE = usage.PATH.encode()
 _READ = (b"GET", b"HEAD")
 
 OTHER_ROUTE = "other"
@@ -38,6 +41,8 @@ def _allowed(path: bytes) -> tuple[bytes, ...]:
         return (b"POST",)
     if path in (_MODELS, _LIVEZ, _READYZ) or _model_id(path):
         return _READ
+    if path == _USAGE:
+        return (b"GET",)
     return ()
 
 
@@ -51,7 +56,7 @@ def label(request: Request | None) -> str:
     """The request's route as a metric label: one of a bounded set."""
     if request is None:
         return OTHER_ROUTE
-    if request.path in _INFERENCE or request.path in (_MODELS, _LIVEZ, _READYZ):
+    if request.path in _INFERENCE or request.path in (_MODELS, _LIVEZ, _READYZ, _USAGE):
         return request.path.decode()
     return f"{_MODELS.decode()}/{{id}}" if _model_id(request.path) else OTHER_ROUTE
 
@@ -78,6 +83,8 @@ def _admit(client: "ClientConnection", request: Request) -> Refusal | None:
     caller = client.authenticate(request)
     if isinstance(caller, Refusal):
         return caller
+    if path == _USAGE:
+        return caller.may(Scope.USAGE)
     return caller.may(Scope.INFERENCE if path in _INFERENCE else Scope.MODELS)
 
 
@@ -129,6 +136,10 @@ def _serve_other(client: "ClientConnection", request: Request) -> None:
     if refusal is not None:
         extra = ((b"allow", b", ".join(allowed)),) if refusal.code == "method_not_allowed" else ()
         answers.refuse(client, request, refusal, model=NO_MODEL, route=label(request), extra=extra)
+        return
+    if request.path == _USAGE:
+        question = client.exchange = UsageRequest(client, request, label(request))
+        question.start()
         return
     _serve_local(client, request)
 

@@ -41,6 +41,7 @@ from pilothouse.policy.draw import Draws
 from pilothouse.policy.fairness.queue import DEFAULT_TIERS, QueueSettings, TierSpec
 from pilothouse.policy.limits.lease import FailMode, LeaseSettings
 from pilothouse.policy.limits.lease_book import LeaseBook
+from pilothouse.policy.tokens.verifier import TokenVerifier
 from pilothouse.runtime.timer_wheel import TICK, TimerWheel
 from pilothouse.store.directory_file import read_parts
 from pilothouse.store.lease_exchange import LeaseExchange
@@ -105,6 +106,9 @@ class Worker:
         self._leases = LeaseExchange(book, self._redis or self._link)
         self._turns = self._plane.turns = Turns(callers, self._plane.meters, book, self._leases.ask, self._turn_log)
         self._plane.report_suspicion = self._link.report
+        self._plane.ask_usage = self._link.usage
+        if boot.token_issuers:
+            self._plane.tokens = TokenVerifier(boot.token_issuers)
         self._servers: list[asyncio.Server] = []
 
     async def run(self) -> None:
@@ -121,6 +125,8 @@ class Worker:
         running = [
             self._loop.create_task(each) for each in (self._link.run(), self._leases.run(), self._turn_log.run())
         ]
+        if self._plane.tokens is not None:
+            running.append(self._loop.create_task(_keep_token_keys(self._plane.tokens)))
         tls = self._boot.tls
         await self._listen(make_context(tls) if tls is not None else None)
         watch = self._loop.create_task(self._follow_certificates(CertificateWatch(tls))) if tls is not None else None
@@ -282,6 +288,16 @@ def _make_traces(boot: WorkerBoot) -> Traces | None:
         worker=boot.index,
         version=pilothouse.__version__,
     )
+
+
+async def _keep_token_keys(verifier: TokenVerifier) -> None:
+    # Not before somebody needs it: it is an extra, and loads a good deal.
+    from pilothouse.store.token_keys import TokenKeysKeeper
+
+    def failed(issuer: str, reason: str) -> None:
+        log.warning("an issuer's keys could not be fetched", extra={"issuer": issuer, "reason": reason})
+
+    await TokenKeysKeeper(verifier, failed).run()
 
 
 def _queue_settings(spec: QueueSpec) -> QueueSettings:

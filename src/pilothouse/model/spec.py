@@ -216,10 +216,30 @@ class ControllerSpec(msgspec.Struct, frozen=True, kw_only=True):
     database: str | None = None
 
 
+class TokenIssuerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An OpenID Connect issuer whose tokens tenants may send instead of a key.
+
+    Its public keys are at `jwks_url`, or in `jwks_file` (an absolute path). `algorithms` are asymmetric ones only. A
+    claim is named by the way to it, from the outside in. `tenants` maps values of the tenant's claim to tenants, and no
+    other value is accepted; `None`: the value is the tenant's id. `leeway_s` is how far clocks may be apart.
+    """
+
+    issuer: str
+    audiences: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    tenant_claim: tuple[str, ...]
+    jwks_url: str | None = None
+    jwks_file: str | None = None
+    tier_claim: tuple[str, ...] | None = None
+    tenants: dict[str, str] | None = None
+    leeway_s: int = 60
+
+
 class FleetSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole fleet file."""
+    """A whole fleet file. `token_issuers` are whose tokens are accepted beside the fleet's own keys."""
 
     name: FleetName
     models: tuple[ModelSpec, ...]
     gateway: GatewaySpec
     controller: ControllerSpec
+    token_issuers: tuple[TokenIssuerSpec, ...] = ()

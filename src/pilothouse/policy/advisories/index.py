@@ -1,0 +1,114 @@
+"""The advisories of a package, by position: built when a package is first asked for, and kept."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from pilothouse.policy.advisories.grouping import Advisory
+from pilothouse.policy.advisories.packages import Package, PackageNames
+from pilothouse.policy.advisories.ranges import Bounds, Coverage, Entry, Segment, read_entry, segments
+from pilothouse.policy.advisories.records import OsvAffected
+from pilothouse.policy.advisories.versions import VersionKey, parse_version
+
+NO_VERSION = -1
+"""The position of a version that is not known, or not understood."""
+_ABOVE_ALL = 1 << 62
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """An advisory that is not clear at a position."""
+
+    advisory: int
+    segment: Segment
+
+
+class PackageIndex:
+    """One package: its bounds, and which of its advisories are about which positions.
+
+    Attributes:
+        package: Which.
+        bounds: Its bounds.
+        advisories: Those that name it, the worst first.
+        needs: For each of them the features that its predicate reads.
+    """
+
+    def __init__(self, package: Package, found: Sequence[tuple[Advisory, list[Entry]]], bounds: Bounds) -> None:
+        self.package = package
+        self.bounds = bounds
+        found = sorted(found, key=lambda each: (-each[0].severity, each[0].id))
+        self.advisories = tuple(advisory for advisory, _ in found)
+        self.needs = tuple(() if each.when is None else tuple(sorted(each.when.names())) for each in self.advisories)
+        self._entries = tuple(entries for _, entries in found)
+        self._segments = tuple(segments(entries, bounds) for _, entries in found)
+        self._hits = [
+            (each.start, _ABOVE_ALL if each.end is None else each.end, Hit(advisory=index, segment=each))
+            for index, known in enumerate(self._segments)
+            for each in known
+        ]
+        self._at: dict[int, tuple[Hit, ...]] = {}
+
+    def position(self, version: str | None) -> int:
+        """Where a version is; `NO_VERSION` if it is not known or not one of this package's grammar."""
+        if version is None:
+            return NO_VERSION
+        try:
+            return self.bounds.position(parse_version(version, self.package.grammar))
+        except ValueError:
+            return NO_VERSION
+
+    def hits(self, position: int) -> tuple[Hit, ...]:
+        """The advisories that are not clear at a position; all of them, as unknown, where no version is known."""
+        found = self._at.get(position)
+        if found is None:
+            if position == NO_VERSION:
+                whole = Segment(start=NO_VERSION, end=None, coverage=Coverage.UNSPECIFIED)
+                found = tuple(Hit(advisory=index, segment=whole) for index in range(len(self.advisories)))
+            else:
+                found = tuple(hit for start, end, hit in self._hits if start <= position < end)
+            self._at[position] = found
+        return found
+
+    def fix(self, hit: Hit) -> int | None:
+        """The position from which on the advisory is clear; `None` if no such version is known."""
+        following = {segment.start: segment for segment in self._segments[hit.advisory]}
+        end = hit.segment.end
+        while end in following:
+            end = following[end].end
+        return end
+
+    def said(self, advisory: int) -> tuple[str, ...]:
+        """What each record says of the versions, where they do not all say the same."""
+        entries = self._entries[advisory]
+        if len({each.text for each in entries}) < 2:
+            return ()
+        return tuple(f"{each.source}: {each.text}" for each in entries)
+
+
+class AdvisoryIndex:
+    """All advisories."""
+
+    def __init__(self, advisories: Sequence[Advisory], names: PackageNames) -> None:
+        self.names = names
+        self.advisories = tuple(advisories)
+        self._about: dict[str, list[tuple[Advisory, str, OsvAffected]]] = {}
+        for advisory in advisories:
+            for record in advisory.records:
+                for affected in record.affected:
+                    package = names.recorded(affected.package)
+                    if package is not None:
+                        self._about.setdefault(package.key, []).append((advisory, record.id, affected))
+        self._packages: dict[str, PackageIndex] = {}
+
+    def package(self, package: Package) -> PackageIndex:
+        """The index of one package; an empty one where nothing is known of it."""
+        found = self._packages.get(package.key)
+        if found is None:
+            found = self._packages[package.key] = self._build(package)
+        return found
+
+    def _build(self, package: Package) -> PackageIndex:
+        texts: dict[VersionKey, str] = {}
+        grouped: dict[str, tuple[Advisory, list[Entry]]] = {}
+        for advisory, source, affected in self._about.get(package.key, ()):
+            grouped.setdefault(advisory.id, (advisory, []))[1].append(read_entry(source, affected, package, texts))
+        return PackageIndex(package, list(grouped.values()), Bounds(texts))

@@ -5,15 +5,23 @@ import enum
 import msgspec
 
 
-class Severity(enum.IntEnum):
+class Severity(enum.StrEnum):
     """How bad an advisory is, by the levels of CVSS; a malicious release is worse than any flaw."""
 
-    UNKNOWN = 0
-    LOW = 1
-    MEDIUM = 2
-    HIGH = 3
-    CRITICAL = 4
-    MALICIOUS = 5
+    UNKNOWN = "unknown"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+    MALICIOUS = "malicious"
+
+    @property
+    def rank(self) -> int:
+        """For comparisons: a higher one is worse."""
+        return _RANKS[self]
+
+
+_RANKS = {each: rank for rank, each in enumerate(Severity)}
 
 
 class Exposure(enum.StrEnum):

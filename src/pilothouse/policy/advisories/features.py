@@ -4,7 +4,7 @@ An advisory often bites only when a feature is on. OSV has no field for that, so
 predicates. It may narrow what a feed says and never widen it, and what is unknown does not narrow.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -93,6 +93,12 @@ class FeatureTable:
         """The features with one of them, and its parts, turned off."""
         parts = [each.name for each in self if off in (each.name, each.part_of)]
         return {**features, **dict.fromkeys(parts, False)}
+
+    def outermost(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The names in order, without those that are parts of others among them."""
+        chosen = set(names)
+        parts = {each.name for each in self if each.part_of in chosen}
+        return tuple(sorted(chosen - parts))
 
     def only(self, on: Sequence[str]) -> dict[str, bool]:
         """These on and every other off; a part of one that is on stays unknown, and what a part is of is on."""

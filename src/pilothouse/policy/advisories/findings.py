@@ -143,7 +143,7 @@ class Judge:
                 state in rule.states
                 and (of is None or of == package)
                 and (rule.feature is None or rule.feature in needed)
-                and advisory.severity >= rule.min_severity
+                and advisory.severity.rank >= rule.min_severity.rank
                 and (not rule.exposures or facts.exposure in rule.exposures)
                 and _age_days(advisory, facts.today) >= rule.min_age_days
             ):

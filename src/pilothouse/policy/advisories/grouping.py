@@ -7,7 +7,7 @@ import msgspec
 from pilothouse.model.posture import Severity
 from pilothouse.policy.advisories.features import OverlayEntry, Predicate
 from pilothouse.policy.advisories.records import OsvRecord
-from pilothouse.policy.advisories.severity import severity_of
+from pilothouse.policy.advisories.severity import severity_of, worst
 
 _ORDER = ("CVE-", "GHSA-", "PYSEC-")
 
@@ -77,7 +77,7 @@ def _advisory(records: list[OsvRecord], conditions: Mapping[str, list[OverlayEnt
     return Advisory(
         ids=tuple(ids),
         records=tuple(records),
-        severity=max(map(severity_of, records)),
+        severity=worst(map(severity_of, records)),
         published=min(published) if published else None,
         when=when if entries else None,
         why=tuple(each.reason for each in entries),

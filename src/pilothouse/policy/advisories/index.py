@@ -35,7 +35,7 @@ class PackageIndex:
     def __init__(self, package: Package, found: Sequence[tuple[Advisory, list[Entry]]], bounds: Bounds) -> None:
         self.package = package
         self.bounds = bounds
-        found = sorted(found, key=lambda each: (-each[0].severity, each[0].id))
+        found = sorted(found, key=lambda each: (-each[0].severity.rank, each[0].id))
         self.advisories = tuple(advisory for advisory, _ in found)
         self.needs = tuple(() if each.when is None else tuple(sorted(each.when.names())) for each in self.advisories)
         self._entries = tuple(entries for _, entries in found)

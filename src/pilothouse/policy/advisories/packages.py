@@ -10,6 +10,8 @@ from pilothouse.policy.advisories.versions import Grammar
 
 _RUNS = re.compile(r"[-_.]+")
 _PYPI = "pypi/"
+BY_PRODUCT = "product"
+"""The ecosystem of ours for records that name a product and no package: only listed names are taken from them."""
 
 
 class Package(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,8 +51,15 @@ class PackageNames:
         wanted = normalised(name)
         return self._by_name.get(wanted) or Package(key=_PYPI + wanted)
 
+    def is_listed(self, package: OsvPackage) -> bool:
+        """Whether a record's package is one of the table's."""
+        found = self.recorded(package)
+        return found is not None and found.key in self._by_key
+
     def recorded(self, package: OsvPackage) -> Package | None:
         """The package that a record is about; `None` for an ecosystem whose versions we do not compare."""
+        if package.ecosystem == BY_PRODUCT and not package.purl:
+            return self._by_name.get(normalised(package.name))
         key = _key_of(package)
         if key is None:
             return None

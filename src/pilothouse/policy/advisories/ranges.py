@@ -88,11 +88,12 @@ class Bounds:
         """The version at an odd position, or words for those between two."""
         if position % 2:
             return self._texts[position // 2]
-        return f"later than {self._texts[position // 2 - 1]}" if position else "any"
+        below, above = self._texts[: position // 2][-1:], self._texts[position // 2 :][:1]
+        return " and ".join([*(f"later than {each}" for each in below), *(f"before {each}" for each in above)]) or "any"
 
 
 def read_entry(source: str, affected: OsvAffected, package: Package, texts: dict[VersionKey, str]) -> Entry:
-    """Parse the versions of one entry, and add them to `texts`. What cannot be read makes it unreadable, never clear."""
+    """Parse the versions of one entry, adding them to `texts`. What is not understood is unreadable, never clear."""
     ranges, readable = [], True
     usable = [each for each in affected.ranges if each.type != "GIT"]
     for each in usable:

@@ -5,7 +5,7 @@ give no number; their records nearly always carry a level in words as well.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pilothouse.model.posture import Severity
@@ -38,7 +38,12 @@ def severity_of(record: OsvRecord) -> Severity:
         said.append(_spoken(affected.database_specific))
         said += [level_of(score) for each in affected.severity if (score := base_score(each.score)) is not None]
     said += [level_of(score) for each in record.severity if (score := base_score(each.score)) is not None]
-    return max(said)
+    return worst(said)
+
+
+def worst(levels: Iterable[Severity]) -> Severity:
+    """The highest of some levels."""
+    return max(levels, key=lambda level: level.rank)
 
 
 def level_of(score: float) -> Severity:
@@ -82,4 +87,4 @@ def _spoken(specific: Mapping[str, Any]) -> Severity:
         levels.append(_WORDS.get(word.upper(), Severity.UNKNOWN))
     if isinstance(score, int | float) and not isinstance(score, bool):
         levels.append(level_of(score))
-    return max(levels)
+    return worst(levels)

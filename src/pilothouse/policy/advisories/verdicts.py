@@ -201,14 +201,11 @@ class _Run:
         found = self._found(known, position, facts)
         findings = tuple(each for action in _STRONGEST_FIRST for each in found if each.action is action)
         unmet = tuple(self._unmet(known, version, facts))
-        strongest = _strongest([*findings, *unmet])
-        denials = [each for each in (*findings, *unmet) if each.action is Action.DENY]
-        if any(not each.without for each in denials):
-            outcome = Outcome.DENIED
-        else:
-            outcome = _OUTCOMES[strongest]
+        acting: list[Finding | Unmet] = [*findings, *unmet]
+        taken = [each.without for each in acting if each.action is Action.DENY]
+        outcome = _OUTCOMES[_strongest(acting)] if all(taken) else Outcome.DENIED
         without = (
-            () if outcome is Outcome.DENIED else tuple(sorted({name for each in denials for name in each.without}))
+            () if outcome is Outcome.DENIED else self._features.outermost(name for names in taken for name in names)
         )
         upgrade = None if position == NO_VERSION else self._upgrade(known, position, facts, findings, unmet)
         return _Body(outcome=outcome, without=without, findings=findings, unmet=unmet, upgrade_to=upgrade)

@@ -41,6 +41,7 @@ def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
     for line in _differences(_flat_settings(old), _flat_settings(new)):
         yield f"~ {line}{_RESTART if line.startswith(_OF_THE_WORKERS) else _NEXT_START}"
     yield from (f"~ {line}" for line in _differences(_flat_timeouts(old), _flat_timeouts(new)))
+    yield from (f"~ {line}" for line in _differences(_flat_posture(old), _flat_posture(new)))
 
 
 def _deployments(spec: FleetSpec) -> dict[str, DeploymentSpec]:
@@ -102,6 +103,10 @@ def _flat_timeouts(spec: FleetSpec) -> dict[str, Any]:
     rules = {f"gateway.timeouts.{route}": rule for route, rule in spec.gateway.timeouts.items()}
     rules |= {f"models.{model.name}.timeouts": model.timeouts for model in spec.models}
     return {f"{path}.{name}": value for path, rule in rules.items() for name, value in _set(rule).items()}
+
+
+def _flat_posture(spec: FleetSpec) -> dict[str, Any]:
+    return {f"posture.{name}": value for name, value in msgspec.to_builtins(spec.posture).items()}
 
 
 def _set(rule: Timeouts) -> dict[str, float]:

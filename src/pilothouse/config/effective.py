@@ -57,7 +57,13 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
             **({"cors": {"origins": list(spec.gateway.cors_origins)}} if spec.gateway.cors_origins else {}),
         },
         "controller": {"listen": str(spec.controller.listen)},
+        **({"posture": posture} if (posture := _posture(loaded)) else {}),
     }
+
+
+def _posture(loaded: LoadedFleet) -> dict[str, Any]:
+    """The section, where it says something."""
+    return loaded.file.posture.model_dump(mode="json", exclude_defaults=True)
 
 
 def _timeouts(timeouts: Timeouts) -> dict[str, Any]:

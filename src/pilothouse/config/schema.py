@@ -20,6 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
+from pilothouse.config.posture_section import PostureSection
 from pilothouse.config.secret_references import PATTERN, check_reference
 from pilothouse.config.section import Section as Section
 from pilothouse.config.simulate_section import SimulateSection
@@ -401,6 +402,9 @@ class FleetFile(Section):
     ]
     gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
     controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
+    posture: PostureSection = Field(
+        default=PostureSection(), description="What advisories allow to serve, beside the rules that are built in."
+    )
     simulate: SimulateSection = Field(
         default=SimulateSection(), description="What `pilothouse simulate` runs the fleet with; nothing else reads it."
     )

@@ -7,11 +7,13 @@ import msgspec
 
 from pilothouse.config.addresses import parse_listen
 from pilothouse.config.deployment_names import deployment_name
+from pilothouse.config.posture_section import PostureSection
 from pilothouse.config.problems import Problem, SpecPath
 from pilothouse.config.schema import DeploymentSection, FleetFile, TlsSection, UpstreamSection, WeightsSection
 from pilothouse.config.secret_references import SecretMissingError, resolve_secret
 from pilothouse.config.sources import absolute_source
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+from pilothouse.model.posture import PostureSpec
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import (
     ControllerSpec,
@@ -59,6 +61,7 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
             timeouts={Route(path): Timeouts(**each.model_dump()) for path, each in file.gateway.timeouts.items()},
         ),
         controller=ControllerSpec(listen=parse_listen(file.controller.listen)),
+        posture=builder.posture(file.posture),
     )
     return spec, builder.missing
 
@@ -86,6 +89,21 @@ class _Builder:
         """The files, by absolute paths. Whether they can be used is seen where they are: by the worker."""
         client_ca = None if section.client_ca is None else self._path(section.client_ca)
         return TlsSpec(certificate=self._path(section.certificate), key=self._path(section.key), client_ca=client_ca)
+
+    def posture(self, section: PostureSection) -> PostureSpec:
+        """The section, its directory by an absolute path."""
+        feeds = section.sources
+        own = section.model_dump(mode="json", exclude={"sources"})
+        directory = None if feeds.directory is None else self._path(feeds.directory)
+        return msgspec.convert(
+            {
+                **own,
+                "osv_url": feeds.osv,
+                "feed_directory": directory,
+                "allow_private_feed": feeds.allow_private,
+            },
+            PostureSpec,
+        )
 
     def _path(self, text: str) -> str:
         return str(self._directory / Path(text).expanduser())

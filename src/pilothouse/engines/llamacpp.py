@@ -13,6 +13,7 @@ from pilothouse.config.problems import Problem
 from pilothouse.engines import reserved
 from pilothouse.engines.base import REPLICA_KEY_VARIABLE, Driver, EngineGauge, LaunchLine, ProbeSpec
 from pilothouse.engines.gguf import read_shape
+from pilothouse.engines.launch_features import LLAMACPP_FEATURES, FeatureRule
 from pilothouse.engines.llamacpp_arguments import check_arguments
 from pilothouse.engines.llamacpp_host import HostOptions
 from pilothouse.model.fleet import Endpoint
@@ -73,6 +74,8 @@ class LlamaCppDriver(Driver):
         }
     )
     state_path: ClassVar[str | None] = "/slots"
+    advisory_package: ClassVar[str | None] = "llama.cpp"
+    features: ClassVar[tuple[FeatureRule, ...]] = LLAMACPP_FEATURES
     progress_field: ClassVar[str | None] = "return_progress"
 
     def routes(self, deployment: DeploymentSpec) -> tuple[Route, ...]:
@@ -100,6 +103,11 @@ class LlamaCppDriver(Driver):
             return importlib.metadata.version("xllamacpp")
         except importlib.metadata.PackageNotFoundError:
             return None
+
+    def advisory_version(self, deployment: DeploymentSpec) -> str | None:
+        """The build of llama.cpp inside the package: the last part of its version, as in 2026.10.11549."""
+        version = super().advisory_version(deployment)
+        return None if version is None else version.rpartition(".")[2]
 
     def endpoint(self, deployment: DeploymentSpec, *, host: str, port: int, api_key: str) -> Endpoint:
         """Where the process listens, with the key it was given."""

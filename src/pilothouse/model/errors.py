@@ -316,6 +316,22 @@ _ROWS = (
         "Check the path, or leave it out to use ./fleet.yaml or the built-in fleet.",
     ),
     _row(
+        "posture_denied", _CONFIG, None, "A deployment may not serve",
+        "An advisory about its engine, or a requirement of the posture, denies it. Nothing was started.",
+        "Take the version or leave out the feature that the message names, or record a waiver with "
+        "`pilothouse advisories waive`.",
+    ),
+    _row(
+        "feed_unreachable", _CONFIG, None, "A feed of advisories cannot be asked",
+        "The OSV API does not answer, answers otherwise than it should, or is at an address that is refused.",
+        "Check posture.sources.osv; a mirror at a private address needs allow_private. What was synced before stays.",
+    ),
+    _row(
+        "feed_unreadable", _CONFIG, None, "A directory of advisories cannot be read",
+        "It is missing, cannot be listed, or has too many files.",
+        "Check posture.sources.directory. What was synced before stays.",
+    ),
+    _row(
         "secret_not_found", _CONFIG, None, "A secret could not be read",
         "A ${env:NAME} or ${file:PATH} reference points to an unset variable or an unreadable file.",
         "Set the variable or create the file before starting.",

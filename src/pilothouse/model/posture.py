@@ -131,6 +131,7 @@ class PostureSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         max_feed_age_days: When a feed is stale; `None` for the default.
         osv_url: An OSV API to sync from.
         feed_directory: A directory of advisory files to sync from, absolute.
+        allow_private_feed: The OSV API may be at a private address.
         rules: Rules before the default ones.
         requirements: Requirements beside the default ones; one of the same name replaces it.
         waivers: Exceptions.
@@ -140,6 +141,7 @@ class PostureSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     max_feed_age_days: int | None = None
     osv_url: str | None = None
     feed_directory: str | None = None
+    allow_private_feed: bool = False
     rules: tuple[AdvisoryRule, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     waivers: tuple[Waiver, ...] = ()

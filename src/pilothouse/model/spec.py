@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+from pilothouse.model.posture import PostureSpec
 from pilothouse.model.requests import Route
 
 
@@ -188,3 +189,4 @@ class FleetSpec(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[ModelSpec, ...]
     gateway: GatewaySpec
     controller: ControllerSpec
+    posture: PostureSpec = PostureSpec()

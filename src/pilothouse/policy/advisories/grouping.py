@@ -45,13 +45,14 @@ class Advisory(msgspec.Struct, frozen=True, kw_only=True):
 def unite(records: Iterable[OsvRecord], overlay: Sequence[OverlayEntry] = ()) -> list[Advisory]:
     """Advisories by the closure of aliases, which are symmetric and transitive. Withdrawn records are left out.
 
-    Of several records with one id the one modified last counts.
+    Of several records of one source with one id the one modified last counts; those of different sources all do.
     """
-    newest: dict[str, OsvRecord] = {}
+    newest: dict[tuple[str, str], OsvRecord] = {}
     for record in records:
-        known = newest.get(record.id)
+        key = (record.id, record.source)
+        known = newest.get(key)
         if known is None or known.modified < record.modified:
-            newest[record.id] = record
+            newest[key] = record
     standing = [each for each in newest.values() if each.withdrawn is None]
     leaders = _Leaders()
     for record in standing:

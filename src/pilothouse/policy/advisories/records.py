@@ -58,7 +58,11 @@ class OsvReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class OsvRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One record of one source. `database_specific.severity` is a level in words, as GitHub's database has it."""
+    """One record of one source.
+
+    `database_specific.severity` is a level in words, as GitHub's database has it. `source` is ours: whose record it is,
+    since two databases may each have one under the same id.
+    """
 
     id: str
     modified: str
@@ -74,6 +78,7 @@ class OsvRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     affected: tuple[OsvAffected, ...] = ()
     references: tuple[OsvReference, ...] = ()
     database_specific: dict[str, Any] = {}
+    source: str = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,9 +28,13 @@ def _records(tree: Any) -> list[OsvRecord]:
     if "vulns" in tree:
         return _records(tree["vulns"])
     if "cveMetadata" in tree:
-        return [cve.record_of(tree)]
+        return _from("cve", [cve.record_of(tree)])
     if "ghsa_id" in tree:
-        return [github.record_of(tree)]
+        return _from("github", [github.record_of(tree)])
     if "document" in tree:
-        return csaf.records_of(tree)
-    return [decode_record(tree)]
+        return _from("csaf", csaf.records_of(tree))
+    return _from("osv", [decode_record(tree)])
+
+
+def _from(source: str, records: list[OsvRecord]) -> list[OsvRecord]:
+    return [msgspec.structs.replace(each, source=source) for each in records]

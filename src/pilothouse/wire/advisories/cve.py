@@ -1,4 +1,4 @@
-"""CVE records, version 5: https://github.com/CVEProject/cve-schema. Only the part of the numbering authority is read."""
+"""CVE records, version 5: https://github.com/CVEProject/cve-schema. What the numbering authority says is read."""
 
 from typing import Any
 

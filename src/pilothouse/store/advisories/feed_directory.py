@@ -1,0 +1,66 @@
+"""A directory of advisory files that the operator mirrors: JSON of any shape we read, and archives of it."""
+
+import stat
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pilothouse.model.errors import PilothouseError
+from pilothouse.policy.advisories.records import OsvRecord
+from pilothouse.wire.advisories.any_shape import records_in
+
+MAX_FILE_BYTES = 32 * 1024 * 1024  # as OSV caps its own answers
+MAX_FILES = 500_000  # GitHub's whole database has about 300,000
+
+
+def read_directory(directory: Path) -> tuple[list[OsvRecord], list[str]]:
+    """The records of all `.json` files, and of those in `.zip` files, and a line for each that could not be read.
+
+    Links are not followed.
+
+    Raises:
+        PilothouseError: feed_unreadable when the directory itself cannot be read, or has too many files.
+    """
+    records: list[OsvRecord] = []
+    unread: list[str] = []
+    try:
+        for count, (name, content) in enumerate(_files(directory)):
+            if count >= MAX_FILES:
+                raise PilothouseError("feed_unreadable", f"{directory} has more than {MAX_FILES} files")
+            try:
+                if isinstance(content, str):
+                    raise ValueError(content)
+                records += records_in(content)
+            except ValueError as error:
+                unread.append(f"{name}: {error}")
+    except OSError as error:
+        raise PilothouseError("feed_unreadable", f"{directory} cannot be read: {error.strerror or error}") from error
+    return records, unread
+
+
+def _files(directory: Path) -> Iterator[tuple[str, bytes | str]]:
+    """(name, content, or why there is none) of every file, in the order of names."""
+    for path in sorted(directory.iterdir()):
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            yield from _files(path)
+        elif not stat.S_ISREG(mode):
+            continue
+        elif path.suffix == ".json":
+            yield str(path), path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else "too large"
+        elif path.suffix == ".zip":
+            yield from _members(path)
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes | str]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if not member.filename.endswith(".json"):
+                    continue
+                # What the archive says of a member's size is not trusted.
+                with archive.open(member) as file:
+                    content = file.read(MAX_FILE_BYTES + 1)
+                yield f"{path}:{member.filename}", content if len(content) <= MAX_FILE_BYTES else "too large"
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        yield str(path), f"not an archive that can be read: {error}"

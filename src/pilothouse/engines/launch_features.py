@@ -110,6 +110,7 @@ SGLANG_FEATURES = (
         feature="admin_without_keys", arguments=("api-key", "admin-api-key"), on=False, otherwise=True, absent=True
     ),
     _flag("expert_backup", "enable-elastic-expert-backup"),
+    _flag("encoder_disaggregation", "encoder-only", "language-only", "encoder-urls"),
     FeatureRule(feature="multimodal", arguments=("enable-multimodal",), otherwise=None),
 )
 

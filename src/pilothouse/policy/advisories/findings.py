@@ -15,6 +15,8 @@ from pilothouse.policy.advisories.ranges import Coverage
 
 UNMATCHED = "no rule"
 """What a finding names as its rule when none matched; it is then warned of."""
+FEATURE_OFF = "what it needs is off"
+"""What a finding names as its rule when its versions do not matter, since the feature that it needs is off."""
 
 _REASONS = {
     Coverage.UNSPECIFIED: "its records do not say which versions are affected",
@@ -37,7 +39,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         reason: Why the state is what it is.
         needs: The features it needs to bite, in words; `None`: none that we know of.
         fixed: The version that clears it; `None` if none is known.
-        no_fix_known: No version is known to clear it.
         sources: What each record says of the versions, where they differ. The widest counts.
         rule: The rule that decided, or `UNMATCHED`.
         action: What it decided.
@@ -53,7 +54,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
     needs: str | None
     fixed: str | None
-    no_fix_known: bool
     sources: tuple[str, ...]
     rule: str
     action: Action
@@ -95,8 +95,8 @@ class Judge:
         state, reason = _state(advisory, hit, holds, facts.features)
         fix = index.fix(hit)
         rule, action = self._rule(advisory, index.package.key, state, facts)
-        if holds is False:
-            rule, action = "feature off", Action.ALLOW
+        if holds is False and state is FindingState.UNKNOWN:
+            rule, action = FEATURE_OFF, Action.ALLOW
         waiver = _waiver(facts, *advisory.ids) if action is not Action.ALLOW else None
         denied = action is Action.DENY and waiver is None
         return Finding(
@@ -108,7 +108,6 @@ class Judge:
             reason=reason,
             needs=None if advisory.when is None else str(advisory.when),
             fixed=None if fix is None else index.bounds.text(fix),
-            no_fix_known=fix is None,
             sources=index.said(hit.advisory),
             rule=rule,
             action=Action.ALLOW if waiver else action,

@@ -70,7 +70,10 @@ class PackageIndex:
 
     def fix(self, hit: Hit) -> int | None:
         """The position from which on the advisory is clear; `None` if no such version is known."""
-        following = {segment.start: segment for segment in self._segments[hit.advisory]}
+        known = self._segments[hit.advisory]
+        if hit.segment.start == NO_VERSION:
+            return known[-1].end if known else None
+        following = {segment.start: segment for segment in known}
         end = hit.segment.end
         while end in following:
             end = following[end].end

@@ -88,11 +88,10 @@ def walk(affected: OsvAffected, version: str, key: Callable[[str], VersionKey]) 
             return key(event.fixed or event.last_affected or ""), 0
 
         for event in sorted((event for event in each.events if event.limit is None), key=place):
-            if event.introduced is not None and (event.introduced == "0" or at >= key(event.introduced)):
+            start, fixed, last = event.introduced, event.fixed, event.last_affected
+            if start is not None and (start == "0" or at >= key(start)):
                 vulnerable = True
-            elif (event.fixed is not None and at >= key(event.fixed)) or (
-                event.last_affected is not None and at > key(event.last_affected)
-            ):
+            if (fixed is not None and at >= key(fixed)) or (last is not None and at > key(last)):
                 vulnerable = False
         if vulnerable:
             return True

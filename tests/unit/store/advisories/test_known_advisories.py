@@ -55,16 +55,18 @@ def test_a_row_of_the_table(row: Row) -> None:
         assert state(row, version, {}) is AFFECTED, f"{version}: what is unknown does not narrow"
         for features in one_off(row):
             found = finding(row, version, features)
-            assert found is not None and found.state is IF_FEATURE, (version, features)
-            assert found.action is Action.ALLOW
+            assert found is not None
+            assert (found.state, found.action) == (IF_FEATURE, Action.ALLOW), (version, features)
     for version in row.outside:
         assert state(row, version, on) is FindingState.NOT_AFFECTED, version
     for version in row.unknown:
         found = finding(row, version, on)
-        assert found is not None and found.state is UNKNOWN and found.action is Action.WARN, version
+        assert found is not None
+        assert (found.state, found.action) == (UNKNOWN, Action.WARN), version
         for features in one_off(row):
             found = finding(row, version, features)
-            assert found is not None and found.action is Action.ALLOW, (version, features)
+            assert found is not None
+            assert found.action is Action.ALLOW, (version, features)
 
 
 def test_every_shipped_record_has_its_row() -> None:

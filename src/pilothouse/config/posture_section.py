@@ -95,6 +95,15 @@ class FeedsSection(Section):
     allow_private: bool = Field(default=False, description="The OSV API is at a private address: a mirror of yours.")
 
 
+class WebhookSection(Section):
+    """Who hears that the posture of a deployment has become worse."""
+
+    url: FeedUrlText = Field(
+        description="It gets a POST with one JSON object.", examples=["https://hooks.example.com/pilothouse"]
+    )
+    allow_private: bool = Field(default=False, description="The URL leads to a private address of yours.")
+
+
 class PostureSection(Section):
     """What advisories allow to serve."""
 
@@ -108,3 +117,6 @@ class PostureSection(Section):
     rules: list[AdvisoryRuleSection] = Field(default=[], description="Rules before ours.")
     requirements: list[RequirementSection] = Field(default=[], description="Requirements beside ours.")
     waivers: list[WaiverSection] = Field(default=[], description="Exceptions.")
+    webhook: WebhookSection | None = Field(
+        default=None, description="Called when the posture of a deployment becomes worse."
+    )

@@ -92,8 +92,8 @@ class _Builder:
 
     def posture(self, section: PostureSection) -> PostureSpec:
         """The section, its directory by an absolute path."""
-        feeds = section.sources
-        own = section.model_dump(mode="json", exclude={"sources"})
+        feeds, hook = section.sources, section.webhook
+        own = section.model_dump(mode="json", exclude={"sources", "webhook"})
         directory = None if feeds.directory is None else self._path(feeds.directory)
         return msgspec.convert(
             {
@@ -101,6 +101,7 @@ class _Builder:
                 "osv_url": feeds.osv,
                 "feed_directory": directory,
                 "allow_private_feed": feeds.allow_private,
+                **({} if hook is None else {"webhook": hook.url, "allow_private_webhook": hook.allow_private}),
             },
             PostureSpec,
         )

@@ -60,6 +60,8 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     `served_model` is the name the engine wants to hear (`None`: the public name as the client sent it).
     `reserved_headers` (lower case) and `reserved_fields` (top-level body fields) are never taken from a client.
     `reports_stream_usage`: the engine honours `stream_options.include_usage`.
+    `quarantined`: its posture denies it, so that it takes no new turns.
+    `without`: the features whose requests it must not get.
     `progress_field`: the engine hears only by writing that a client has gone. With this body field it writes while it
     reads a prompt; and it is asked for a stream, whatever the client asked for.
     """
@@ -72,6 +74,8 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     reserved_fields: tuple[str, ...] = ()
     reports_stream_usage: bool = True
     progress_field: str | None = None
+    quarantined: bool = False
+    without: tuple[str, ...] = ()
     replicas: tuple[ReplicaView, ...] = ()
 
 

@@ -55,6 +55,24 @@ class Action(enum.StrEnum):
     DENY = "deny"
 
 
+class Outcome(enum.StrEnum):
+    """What a deployment may do, from good to bad."""
+
+    NOT_APPLICABLE = "not-applicable"
+    ALLOWED = "allowed"
+    WARNED = "warned"
+    ALLOWED_WITHOUT = "allowed-without"
+    DENIED = "denied"
+
+    @property
+    def rank(self) -> int:
+        """For comparisons: a higher one is worse."""
+        return _OUTCOME_RANKS[self]
+
+
+_OUTCOME_RANKS = {each: rank for rank, each in enumerate(Outcome)}
+
+
 class AdvisoryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What to do about findings. The first rule that matches a finding decides.
 
@@ -135,6 +153,8 @@ class PostureSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         rules: Rules before the default ones.
         requirements: Requirements beside the default ones; one of the same name replaces it.
         waivers: Exceptions.
+        webhook: Where to say that the posture of a deployment has become worse.
+        allow_private_webhook: It may be at a private address.
     """
 
     exposure: Exposure | None = None
@@ -145,3 +165,5 @@ class PostureSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     rules: tuple[AdvisoryRule, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     waivers: tuple[Waiver, ...] = ()
+    webhook: str | None = None
+    allow_private_webhook: bool = False

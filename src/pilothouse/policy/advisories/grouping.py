@@ -45,7 +45,8 @@ class Advisory(msgspec.Struct, frozen=True, kw_only=True):
 def unite(records: Iterable[OsvRecord], overlay: Sequence[OverlayEntry] = ()) -> list[Advisory]:
     """Advisories by the closure of aliases, which are symmetric and transitive. Withdrawn records are left out.
 
-    Of several records of one source with one id the one modified last counts; those of different sources all do.
+    Of several records of one source with one id the one modified last counts; those of different sources all do, but
+    for copies that are older than the withdrawal of what they copy.
     """
     newest: dict[tuple[str, str], OsvRecord] = {}
     for record in records:
@@ -53,7 +54,12 @@ def unite(records: Iterable[OsvRecord], overlay: Sequence[OverlayEntry] = ()) ->
         known = newest.get(key)
         if known is None or known.modified < record.modified:
             newest[key] = record
-    standing = [each for each in newest.values() if each.withdrawn is None]
+    withdrawn = {each.id: each.modified for each in newest.values() if each.withdrawn is not None}
+    standing = [
+        each
+        for each in newest.values()
+        if each.withdrawn is None and each.modified >= withdrawn.get(each.id, each.modified)
+    ]
     leaders = _Leaders()
     for record in standing:
         for alias in record.aliases:

@@ -4,12 +4,11 @@
 """
 
 import datetime as dt
-import enum
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from pilothouse.model.posture import Action, Exposure, FindingState, PosturePolicy, Requirement, Waiver
+from pilothouse.model.posture import Action, Exposure, FindingState, Outcome, PosturePolicy, Requirement, Waiver
 from pilothouse.policy.advisories.features import Features, FeatureTable
 from pilothouse.policy.advisories.findings import Facts, Finding, Judge, Unmet
 from pilothouse.policy.advisories.index import NO_VERSION, AdvisoryIndex, PackageIndex
@@ -17,16 +16,6 @@ from pilothouse.policy.advisories.versions import parse_version
 
 STALE_FEED = "stale feed"
 UNREAD_RECORDS = "unread records"
-
-
-class Outcome(enum.StrEnum):
-    """What a deployment may do, from good to bad."""
-
-    NOT_APPLICABLE = "not-applicable"
-    ALLOWED = "allowed"
-    WARNED = "warned"
-    ALLOWED_WITHOUT = "allowed-without"
-    DENIED = "denied"
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,13 +4,33 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from pilothouse.model.errors import PilothouseError
-from pilothouse.policy.advisories.records import OsvRecord
+from pilothouse.policy.advisories.packages import PackageNames
+from pilothouse.policy.advisories.records import OsvRecord, Snapshot
 from pilothouse.wire.advisories.any_shape import records_in
 
 MAX_FILE_BYTES = 32 * 1024 * 1024  # as OSV caps its own answers
 MAX_FILES = 500_000  # GitHub's whole database has about 300,000
+
+
+FileChange: TypeAlias = tuple[str, int, int]
+"""A file's path, when it was changed in nanoseconds, and its size."""
+
+
+def read_listed(directory: Path, names: PackageNames) -> Snapshot:
+    """What a directory says of the packages that `names` lists, dated by the newest change to any record of it.
+
+    Raises:
+        PilothouseError: feed_unreadable, as `read_directory`.
+    """
+    found, unread = read_directory(directory)
+    return Snapshot(
+        date=max((each.modified[:10] for each in found), default="never"),
+        records=tuple(each for each in found if any(names.is_listed(one.package) for one in each.affected)),
+        unread=tuple(unread),
+    )
 
 
 def read_directory(directory: Path) -> tuple[list[OsvRecord], list[str]]:
@@ -36,6 +56,20 @@ def read_directory(directory: Path) -> tuple[list[OsvRecord], list[str]]:
     except OSError as error:
         raise PilothouseError("feed_unreadable", f"{directory} cannot be read: {error.strerror or error}") from error
     return records, unread
+
+
+def changes_of(directory: Path) -> list[FileChange]:
+    """When each file in a directory was changed; nothing of what cannot be looked at."""
+    try:
+        return [change_of(path) for path in sorted(directory.rglob("*")) if path.suffix in {".json", ".zip"}]
+    except OSError:
+        return []
+
+
+def change_of(path: Path) -> FileChange:
+    """When a file was changed. Raises OSError."""
+    status = path.lstat()
+    return str(path), status.st_mtime_ns, status.st_size
 
 
 def _files(directory: Path) -> Iterator[tuple[str, bytes | str]]:

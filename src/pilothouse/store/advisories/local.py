@@ -8,6 +8,7 @@ import msgspec
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.posture import Waiver
 from pilothouse.policy.advisories.records import Snapshot
+from pilothouse.store.advisories.feed_directory import FileChange, change_of
 from pilothouse.store.advisories.shipped import shipped_snapshot
 from pilothouse.store.private_files import read_private, replace_private
 
@@ -46,6 +47,11 @@ class AdvisoryStore:
             date=max(shipped.date, synced.date), records=(*shipped.records, *synced.records), unread=synced.unread
         )
 
+    def changes(self) -> list[FileChange]:
+        """Of each file that there is, when it was changed."""
+        paths = [self._directory / name for name in (_SYNCED, _WAIVERS)]
+        return [change_of(path) for path in paths if path.exists()]
+
     def keep(self, snapshot: Snapshot) -> None:
         """Replace what was synced."""
         self._write(_SYNCED, snapshot)
@@ -69,9 +75,4 @@ class AdvisoryStore:
             raise PilothouseError("state_unreadable", f"{path} is damaged: {error}") from error
 
     def _write(self, name: str, value: object) -> None:
-        try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            message = f"{self._directory} cannot be made: {error.strerror}"
-            raise PilothouseError("state_unreadable", message) from error
         replace_private(self._directory / name, msgspec.json.encode(value))

@@ -1,22 +1,17 @@
-"""A client of an OSV API: https://google.github.io/osv.dev/api/.
-
-The URL is an operator's, so that redirects are not followed, and addresses that are link-local, or private without
-having been declared, are refused.
-"""
+"""A client of an OSV API: https://google.github.io/osv.dev/api/."""
 
 import asyncio
-import ipaddress
-import socket
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx2
 import msgspec
 
-from pilothouse.config.addresses import check_upstream_url, leads_to_metadata
 from pilothouse.model.errors import PilothouseError
 from pilothouse.policy.advisories.records import OsvRecord, decode_record
+from pilothouse.store.operator_url import OperatorUrl
 
 SOURCE = "osv-api"
 """What records from here have as their source."""
@@ -65,6 +60,15 @@ class _Batch(msgspec.Struct):
     results: list[_Stubs | None] = []
 
 
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """Say what is wrong with the URL as a failure of the feed."""
+    try:
+        yield
+    except ValueError as error:
+        raise PilothouseError("feed_unreachable", f"the OSV API: {error}") from error
+
+
 class OsvApi:
     """One API, by its base URL. Use it as an asynchronous context manager.
 
@@ -73,20 +77,17 @@ class OsvApi:
     """
 
     def __init__(self, url: str, *, allow_private: bool = False) -> None:
-        try:
-            check_upstream_url(url)
-        except ValueError as error:
-            raise PilothouseError("feed_unreachable", f"the OSV API's URL: {error}") from error
-        self._url = url.rstrip("/")
-        self._allow_private = allow_private
-        self._client = httpx2.AsyncClient(follow_redirects=False, trust_env=False, timeout=_TIMEOUT_S)
+        with _refused():
+            self._api = OperatorUrl(url, allow_private=allow_private, timeout_s=_TIMEOUT_S)
+        self._url = self._api.url
 
     async def __aenter__(self) -> Self:
-        await self._check_addresses()
+        with _refused():
+            await self._api.check()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
+        await self._api.client.aclose()
 
     async def query(self, query: Query) -> list[OsvRecord]:
         """All records about a package, or about one version of it, over all pages."""
@@ -140,8 +141,9 @@ class OsvApi:
         content = None if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"content-type": "application/json"}
         try:
-            async with self._client.stream(method, self._url + path, content=content, headers=headers) as response:
-                self._check_peer(response)
+            async with self._api.client.stream(method, self._url + path, content=content, headers=headers) as response:
+                with _refused():
+                    self._api.check_peer(response)
                 if response.status_code != 200:
                     raise self._odd(f"status {response.status_code} for {path}")
                 answer = bytearray()
@@ -163,34 +165,3 @@ class OsvApi:
 
     def _odd(self, what: str) -> PilothouseError:
         return PilothouseError("feed_unreachable", f"{self._url} answers otherwise than an OSV API: {what}")
-
-    async def _check_addresses(self) -> None:
-        """Refuse the names that lead where an operator's URL must not lead."""
-        url = urlsplit(self._url)
-        host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise PilothouseError("feed_unreachable", f"{host} cannot be resolved: {error.strerror}") from error
-        for *_, address in found:
-            self._check_address(str(address[0]))
-
-    def _check_peer(self, response: httpx2.Response) -> None:
-        """Again, of what was connected to: a name may have come to lead elsewhere meanwhile."""
-        stream = response.extensions.get("network_stream")
-        peer = stream.get_extra_info("server_addr") if stream is not None else None
-        if peer:
-            self._check_address(str(peer[0]))
-
-    def _check_address(self, text: str) -> None:
-        if leads_to_metadata(text):
-            raise PilothouseError("feed_unreachable", f"{self._url} leads to a link-local or metadata address")
-        address = ipaddress.ip_address(text.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        if not address.is_global and not self._allow_private:
-            raise PilothouseError(
-                "feed_unreachable",
-                f"{self._url} leads to the private address {address}",
-                hint="if it is your own mirror, say so: posture.sources.allow_private: true",
-            )

@@ -8,7 +8,7 @@ import msgspec
 
 from pilothouse.policy.advisories.packages import PackageNames
 from pilothouse.policy.advisories.records import OsvRecord, Snapshot
-from pilothouse.store.advisories.feed_directory import read_directory
+from pilothouse.store.advisories.feed_directory import read_listed
 from pilothouse.store.advisories.osv_api import SOURCE, OsvApi, Query, Stub
 
 _PYPI = "pypi/"
@@ -32,17 +32,18 @@ async def sync(sources: Sources, old: Snapshot | None, names: PackageNames, toda
         PilothouseError: feed_unreachable, feed_unreadable.
     """
     records: list[OsvRecord] = []
-    unread: list[str] = []
+    unread: tuple[str, ...] = ()
     dates: list[str] = []
     if sources.osv_url is not None:
         async with OsvApi(sources.osv_url, allow_private=sources.allow_private) as api:
             records += await _from_api(api, old, names)
         dates.append(today.isoformat())
     if sources.directory is not None:
-        found, unread = read_directory(sources.directory)
-        records += [each for each in found if any(names.is_listed(one.package) for one in each.affected)]
-        dates.append(max((each.modified[:10] for each in found), default="never"))
-    return Snapshot(date=_earliest(dates), records=tuple(records), unread=tuple(unread))
+        found = read_listed(sources.directory, names)
+        records += found.records
+        unread = found.unread
+        dates.append(found.date)
+    return Snapshot(date=_earliest(dates), records=tuple(records), unread=unread)
 
 
 async def _from_api(api: OsvApi, old: Snapshot | None, names: PackageNames) -> list[OsvRecord]:

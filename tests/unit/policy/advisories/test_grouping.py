@@ -43,6 +43,9 @@ def test_of_one_source_the_newest_record_counts_and_of_several_all_do() -> None:
 def test_a_record_that_was_withdrawn_later_is_gone() -> None:
     withdrawn = record("CVE-1", modified="2026-02-01T00:00:00Z", withdrawn="2026-02-01T00:00:00Z")
     assert unite([record("CVE-1"), withdrawn]) == []
+    assert unite([record("CVE-1", source="a copy"), withdrawn]) == []
+    newer = record("CVE-1", source="a copy", modified="2026-03-01T00:00:00Z")
+    assert [each.records for each in unite([newer, withdrawn])] == [(newer,)]
 
 
 def test_the_overlay_finds_an_advisory_by_any_of_its_ids() -> None:

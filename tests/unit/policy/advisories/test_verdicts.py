@@ -6,6 +6,7 @@ from pilothouse.model.posture import (
     AdvisoryRule,
     Exposure,
     FindingState,
+    Outcome,
     PosturePolicy,
     Requirement,
     Severity,
@@ -15,7 +16,7 @@ from pilothouse.policy.advisories.features import OverlayEntry, Predicate
 from pilothouse.policy.advisories.findings import UNMATCHED
 from pilothouse.policy.advisories.grouping import unite
 from pilothouse.policy.advisories.index import AdvisoryIndex
-from pilothouse.policy.advisories.verdicts import FeedState, Outcome, Subject, evaluate
+from pilothouse.policy.advisories.verdicts import FeedState, Subject, evaluate
 
 DENY = AdvisoryRule(name="all", action=Action.DENY)
 HIGH = AdvisoryRule(name="high", action=Action.DENY, min_severity=Severity.HIGH)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from known_advisories import ALIASES, ROWS, Row
-from pilothouse.model.posture import Action, Exposure, FindingState
+from pilothouse.model.posture import Action, Exposure, FindingState, Outcome
 from pilothouse.policy.advisories.findings import Finding
 from pilothouse.policy.advisories.grouping import unite
 from pilothouse.policy.advisories.index import AdvisoryIndex
-from pilothouse.policy.advisories.verdicts import FeedState, Outcome, Subject, Verdict, evaluate
+from pilothouse.policy.advisories.verdicts import FeedState, Subject, Verdict, evaluate
 from pilothouse.store.advisories.shipped import (
     feature_table,
     package_names,

@@ -3,14 +3,18 @@
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import msgspec
+
 from pilothouse.gateway import answers
 from pilothouse.gateway.exchange import Exchange
+from pilothouse.gateway.routing_table import Candidate
 from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import KeyView
 from pilothouse.model.requests import Route
 from pilothouse.telemetry.catalogue import NO_MODEL, UNKNOWN_MODEL, Reason
 from pilothouse.wire import inference_body, openai
 from pilothouse.wire.http1 import Request
+from pilothouse.wire.request_features import features_used
 
 if TYPE_CHECKING:
     from pilothouse.gateway.client_connection import ClientConnection
@@ -102,11 +106,35 @@ def dispatch(client: "ClientConnection", request: Request) -> None:
     if not candidates:
         answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
         return
+    if entry.withholds:
+        permitted = _permitted(entry, candidates, body, route)
+        if isinstance(permitted, Refusal):
+            answers.refuse(client, request, permitted, model=body.model, route=route)
+            return
+        candidates = permitted
     limit = body.max_output_tokens
     expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
     weight = len(body.data) // BYTES_PER_TOKEN + 1 + expected
     exchange = client.exchange = Exchange(client, request, body, route, candidates, entry, weight)
     exchange.start()
+
+
+def _permitted(
+    entry: "ModelEntry", candidates: tuple[Candidate, ...], body: "InferenceBody", route: Route
+) -> tuple[Candidate, ...] | Refusal:
+    """The candidates whose deployment may get the features that a request uses; at least one."""
+    try:
+        used = features_used(body.fields)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Refusal(code="invalid_json", message=f"The body could not be read: {error}.")
+    found = tuple(each for each in candidates if used.isdisjoint(each.deployment.without))
+    if found:
+        return found
+    if any(route in each.routes and used.isdisjoint(each.without) for each in entry.view.deployments):
+        return _unservable(entry, body, route)  # another deployment may, once it is ready
+    withheld = sorted(used.intersection(name for each in candidates for name in each.deployment.without))
+    message = f"The model `{body.model}` does not take requests with {', '.join(withheld)} at present."
+    return Refusal(code="feature_withheld", message=message)
 
 
 def _serve_other(client: "ClientConnection", request: Request) -> None:

@@ -123,6 +123,11 @@ _ROWS = (
         "Change the parameter named in the message.",
     ),
     _row(
+        "feature_withheld", _CLIENT, 400, "The model does not take this kind of request at present",
+        "An advisory keeps requests that use the feature named in the message away from every deployment of the model.",
+        "Send the request without it. Operators: `pilothouse advisories list` shows why, and which version clears it.",
+    ),
+    _row(
         "malformed_http", _CLIENT, 400, "The request is not valid HTTP/1.1",
         "The request line, a header or the framing of the body breaks RFC 9112, or could be read in two ways.",
         "Use an HTTP client library; do not send both content-length and transfer-encoding.",

@@ -12,6 +12,7 @@ from pilothouse.config.paths import FleetPaths
 from pilothouse.controller import snapshots
 from pilothouse.controller.engine_client import EngineClient
 from pilothouse.controller.fleet_status import fleet_status
+from pilothouse.controller.posture import PostureWatch
 from pilothouse.controller.publisher import Publisher
 from pilothouse.controller.replica import NO_GAUGES, Replica, index_of, without_secret
 from pilothouse.controller.replica_effects import ReplicaEffects
@@ -88,6 +89,7 @@ class Controller:
         self._scraping: asyncio.Task[None] | None = None
         self._placement = LocalPlacement(paths, env)
         self._client = EngineClient()
+        self._posture = PostureWatch(spec, paths.advisories_dir, self._settle_soon)
         self._publisher = Publisher(paths.control_socket, self._on_suspicion)
         self.journal = Journal()
         """What the machines were told and what they answered, the last few thousand steps."""
@@ -108,6 +110,7 @@ class Controller:
         """Take over what runs, start what is missing, and speak to the workers. Raises PilothouseError."""
         self._keys = await asyncio.to_thread(self._load_keys)
         previous = snapshots.load(self._paths.snapshot, self._spec.name)
+        await self._posture.start(previous)
         await self._publisher.start()
         if previous is not None:
             self._snapshot = previous
@@ -132,7 +135,7 @@ class Controller:
         """Read the fleet file again and become what it says; failed replicas are tried again at once.
 
         Raises:
-            PilothouseError: config_invalid and the like; then nothing was changed.
+            PilothouseError: config_invalid, posture_denied and the like; then nothing was changed.
         """
         async with self._reloading:
             spec = await asyncio.to_thread(self._load_spec)
@@ -145,6 +148,7 @@ class Controller:
                 )
             if self._stopping:
                 raise PilothouseError("shutting_down", "The fleet is being stopped.")
+            await self._posture.adopt(spec)
             described = changes(self._spec, spec)
             self._spec, self._keys = spec, keys
             for replica in list(self._replicas.values()):
@@ -179,6 +183,7 @@ class Controller:
         if self._scraping is not None:
             self._scraping.cancel()
             await asyncio.gather(self._scraping, return_exceptions=True)
+        await self._posture.close()
         await self._runtime.close()
         await self._publisher.close()
         await self._client.close()
@@ -201,6 +206,7 @@ class Controller:
             boards=boards,
             snapshot_version=self._snapshot.version,
             fleet_file=self._fleet_file,
+            postures=self._posture.statuses(),
         )
 
     def _deployments(self) -> Iterator[DeploymentSpec]:
@@ -270,6 +276,8 @@ class Controller:
         for name, replicas in present.items():
             deployment = pinned.get(name)
             step = reconciliation.choose(0 if deployment is None else deployment.replicas, replicas)
+            if deployment is not None and self._posture.denies(deployment):
+                step = reconciliation.without_starts(step, replicas)
             for replica_id in step.drain:
                 self._runtime.post(replica_id, DrainRequested(at=monotonic_now(), grace=REPLACE_GRACE))
             for index in step.start:
@@ -314,7 +322,12 @@ class Controller:
         self._created = {model.name: self._created.get(model.name, now) for model in self._spec.models}
         before = self._snapshot
         after = snapshots.build(
-            self._spec, self._replicas.values(), self._keys, self._created, version=before.version + 1
+            self._spec,
+            self._replicas.values(),
+            self._keys,
+            self._created,
+            self._posture.verdict,
+            version=before.version + 1,
         )
         if msgspec.structs.replace(after, version=before.version) == before:
             return

@@ -5,13 +5,13 @@ import ipaddress
 from pilothouse.engines import registry
 from pilothouse.engines.launch_features import features_of
 from pilothouse.model.posture import Exposure
-from pilothouse.model.spec import DeploymentSpec, FleetSpec, ListenAddress
+from pilothouse.model.spec import DeploymentSpec, FleetSpec
 from pilothouse.policy.advisories.verdicts import Subject
 
 
 def subjects(spec: FleetSpec) -> list[Subject]:
     """One for each deployment whose engine advisories apply to: a server that others run has no version of ours."""
-    exposure = spec.posture.exposure or _exposure(spec.gateway.listen)
+    exposure = exposure_of(spec)
     return [
         found
         for model in spec.models
@@ -35,9 +35,13 @@ def subject(deployment: DeploymentSpec, exposure: Exposure) -> Subject | None:
     )
 
 
-def _exposure(listen: ListenAddress) -> Exposure:
+def exposure_of(spec: FleetSpec) -> Exposure:
+    """Who can send requests to a fleet: what it says, else what follows from the gateway's address."""
+    if spec.posture.exposure is not None:
+        return spec.posture.exposure
+    host = spec.gateway.listen.host
     try:
-        is_loopback = ipaddress.ip_address(listen.host).is_loopback
+        is_loopback = ipaddress.ip_address(host).is_loopback
     except ValueError:
-        is_loopback = listen.host == "localhost"
+        is_loopback = host == "localhost"
     return Exposure.LOCAL if is_loopback else Exposure.PUBLIC

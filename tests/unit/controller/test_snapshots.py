@@ -29,7 +29,7 @@ def replica(deployment: DeploymentSpec, index: int = 0) -> Replica:
 
 
 def build(spec: FleetSpec, *replicas: Replica, keys: tuple[KeyView, ...] = ()) -> FleetSnapshot:
-    return snapshots.build(spec, replicas, keys, CREATED, version=3)
+    return snapshots.build(spec, replicas, keys, CREATED, lambda _: None, version=3)
 
 
 def test_models_and_deployments_are_in_the_files_order_with_their_drivers_facts(

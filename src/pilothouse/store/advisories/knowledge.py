@@ -15,7 +15,13 @@ from pilothouse.policy.advisories.records import Snapshot
 from pilothouse.policy.advisories.verdicts import FeedState, Subject, Verdict, evaluate
 from pilothouse.store.advisories.feed_directory import FileChange, changes_of, read_listed
 from pilothouse.store.advisories.local import AdvisoryStore
-from pilothouse.store.advisories.shipped import feature_table, package_names, shipped_overlay, shipped_policy
+from pilothouse.store.advisories.shipped import (
+    feature_table,
+    package_names,
+    shipped_overlay,
+    shipped_policy,
+    shipped_snapshot,
+)
 
 Fingerprint: TypeAlias = tuple[FileChange, ...]
 """Another one means that something was changed."""
@@ -46,11 +52,20 @@ def gather(directory: Path, posture: PostureSpec) -> Knowledge:
     known = store.snapshot()
     if posture.feed_directory is not None:
         known = _with_directory(known, Path(posture.feed_directory))
+    return _knowledge(known, posture, tuple(each.waiver for each in store.waivers()))
+
+
+def shipped_knowledge(posture: PostureSpec, *, unread: tuple[str, ...] = ()) -> Knowledge:
+    """What is known without anything beside the package; `unread` says what could not be read."""
+    return _knowledge(msgspec.structs.replace(shipped_snapshot(), unread=unread), posture, ())
+
+
+def _knowledge(known: Snapshot, posture: PostureSpec, given: tuple[Waiver, ...]) -> Knowledge:
     return Knowledge(
         AdvisoryIndex(unite(known.records, shipped_overlay()), package_names()),
         FeedState(date=known.date, unread=known.unread),
         policy_of(posture),
-        (*posture.waivers, *(each.waiver for each in store.waivers())),
+        (*posture.waivers, *given),
     )
 
 

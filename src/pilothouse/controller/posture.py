@@ -13,11 +13,11 @@ from pilothouse.engines.subjects import exposure_of, subject
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import FleetSnapshot
 from pilothouse.model.ids import DeploymentName
-from pilothouse.model.posture import Action, Outcome
+from pilothouse.model.posture import Outcome
 from pilothouse.model.spec import DeploymentSpec, FleetSpec
 from pilothouse.model.status import PostureStatus
 from pilothouse.policy.advisories.verdicts import Verdict
-from pilothouse.policy.advisories.wording import headline, reasons
+from pilothouse.policy.advisories.wording import denial, headline, reasons
 from pilothouse.store.advisories.knowledge import Fingerprint, Knowledge, fingerprint, gather, shipped_knowledge
 from pilothouse.store.advisories.webhook import PostureWorsened, tell
 
@@ -205,12 +205,6 @@ def require_allowed(verdicts: Iterable[Verdict | None]) -> None:
     denied = [each for each in verdicts if each is not None and each.outcome is Outcome.DENIED]
     if denied:
         raise PilothouseError("posture_denied", "\n".join(denial(each) for each in denied))
-
-
-def denial(verdict: Verdict) -> str:
-    """Why a deployment is denied, in words."""
-    why = reasons(verdict, only=Action.DENY)
-    return f"{verdict.deployment} is {headline(verdict)}" + "".join(f"\n  {each}" for each in why)
 
 
 def _standings(before: FleetSnapshot | None) -> dict[DeploymentName, Standing]:

@@ -125,7 +125,7 @@ _ROWS = (
     _row(
         "feature_withheld", _CLIENT, 400, "The model does not take this kind of request at present",
         "An advisory keeps requests that use the feature named in the message away from every deployment of the model.",
-        "Send the request without it. Operators: `pilothouse advisories list` shows why, and which version clears it.",
+        "Send the request without it. Operators: `pilothouse advisories check` shows why, and which version clears it.",
     ),
     _row(
         "malformed_http", _CLIENT, 400, "The request is not valid HTTP/1.1",

@@ -88,9 +88,7 @@ async def test_a_new_record_quarantines_and_its_withdrawal_lets_serve_again(
         assert (status.ready, posture.outcome) == (False, Outcome.DENIED)
         assert "CVE-2026-1 (critical): bad" in posture.reasons[0]
         assert it.pids() == pids, "its processes finish their turns"
-        assert (
-            b'posture{deployment="a",state="denied"} 1.0' in it.controller.metrics_text("").body
-        )
+        assert b'posture{deployment="a",state="denied"} 1.0' in it.controller.metrics_text("").body
         feed.tell(withdrawn="2026-11-30T00:00:00Z")
         await wait_until(lambda: not view(worker).quarantined, "the end of the quarantine")
         assert it.pids() == pids

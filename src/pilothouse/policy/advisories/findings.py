@@ -19,8 +19,8 @@ FEATURE_OFF = "what it needs is off"
 """What a finding names as its rule when its versions do not matter, since the feature that it needs is off."""
 
 _REASONS = {
-    Coverage.UNSPECIFIED: "its records do not say which versions are affected",
-    Coverage.OPEN: "above the last version known to be affected, but no fixed version is known",
+    Coverage.UNSPECIFIED: "its records do not say whether this version is affected",
+    Coverage.OPEN: "above the last version known to be affected",
     Coverage.UNREADABLE: "a bound of its versions cannot be read",
 }
 _NO_VERSION = "the version is not known, or not written as this package writes versions"

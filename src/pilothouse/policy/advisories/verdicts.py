@@ -221,8 +221,9 @@ class _Run:
     def _upgrade(
         self, known: PackageIndex, position: int, facts: Facts, findings: Iterable[Finding], unmet: Iterable[Unmet]
     ) -> str | None:
-        """The lowest version above at which nothing acts as strongly as here; what is unknown is left aside.
+        """The lowest version above at which nothing acts as strongly as here.
 
+        Left aside is what is unknown, and a feature that no version may serve: no upgrade changes that.
         An advisory that acts here is affected up to its fix without a gap, so no version below the highest of these
         fixes can do: the search jumps there and looks again.
         """
@@ -230,7 +231,10 @@ class _Run:
         strongest = _strongest([*affected, *unmet])
         if strongest is Action.ALLOW:
             return None
-        floors = [_floor(each, known) for each in unmet if each.action is strongest]
+        barred = [
+            each for each in unmet if each.action is strongest and (each.at_least is not None or not each.without)
+        ]
+        floors = [_floor(each, known) for each in barred]
         if None in floors:
             return None
         place, text = max((each for each in floors if each is not None), default=(position, None))

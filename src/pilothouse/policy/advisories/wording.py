@@ -14,12 +14,18 @@ def headline(verdict: Verdict) -> str:
     return f"{outcome}{without}; {verdict.package.rpartition('/')[2]}{version}{cleared}"
 
 
-def reasons(verdict: Verdict, *, only: Action | None = None) -> tuple[str, ...]:
-    """Why: what acts, the strongest first, and what is wrong with the feed; with `only` what acts in that way."""
+def reasons(verdict: Verdict) -> tuple[str, ...]:
+    """Why: what acts, the strongest first, and what is wrong with the feed."""
     found: list[Finding | Unmet] = [*verdict.findings, *verdict.unmet]
-    actions = (Action.DENY, Action.WARN) if only is None else (only,)
-    lines = [_line(each) for action in actions for each in found if each.action is action]
-    return (*lines, *(verdict.notes if only is None else ()))
+    lines = (_line(each) for action in (Action.DENY, Action.WARN) for each in found if each.action is action)
+    return (*lines, *verdict.notes)
+
+
+def denial(verdict: Verdict) -> str:
+    """What denies a deployment as a whole, in several lines."""
+    found: list[Finding | Unmet] = [*verdict.findings, *verdict.unmet]
+    denying = (_line(each) for each in found if each.action is Action.DENY and not each.without)
+    return "\n  ".join([f"{verdict.deployment} is {headline(verdict)}", *denying])
 
 
 def _line(acting: Finding | Unmet) -> str:

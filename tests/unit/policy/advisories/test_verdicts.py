@@ -191,6 +191,13 @@ def test_the_upgrade_meets_requirements_and_clears_advisories() -> None:
     assert found.upgrade_to == "2.5"
 
 
+def test_a_feature_that_no_version_may_serve_hides_no_fix() -> None:
+    never = Requirement(name="text-only", package="engine", feature="images", reason="because")
+    found = judged([record("CVE-1", ("0", "2.0"))], rules=[DENY], requirements=[never])
+    assert (found.outcome, found.upgrade_to) == (Outcome.DENIED, "2.0")
+    assert judged([], rules=[DENY], requirements=[never]).upgrade_to is None
+
+
 # Waivers
 
 

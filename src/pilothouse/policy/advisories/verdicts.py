@@ -224,6 +224,7 @@ class _Run:
         """The lowest version above at which nothing acts as strongly as here.
 
         Left aside is what is unknown, and a feature that no version may serve: no upgrade changes that.
+
         An advisory that acts here is affected up to its fix without a gap, so no version below the highest of these
         fixes can do: the search jumps there and looks again.
         """

@@ -9,7 +9,8 @@ FLEET = """
 models:
   m:
     deployments:
-      - {{engine: {{name: llamacpp, version: 2026.10.11549, args: {{slot-save-path: /tmp/x}}}}, weights: "file:./model.gguf"}}
+      - engine: {{name: llamacpp, version: 2026.10.11549, args: {{slot-save-path: /tmp/x}}}}
+        weights: file:./model.gguf
       - {{name: fake, engine: fake}}
       - {{name: others, engine: openai, upstream: {{url: "http://127.0.0.1:1/v1"}}}}
 gateway: {{listen: "{listen}"}}

@@ -93,7 +93,6 @@ class Judge:
         advisory = index.advisories[hit.advisory]
         holds = True if advisory.when is None else advisory.when.holds(facts.features)
         state, reason = _state(advisory, hit, holds, facts.features)
-        fix = index.fix(hit)
         rule, action = self._rule(advisory, index.package.key, state, facts)
         if holds is False and state is FindingState.UNKNOWN:
             rule, action = FEATURE_OFF, Action.ALLOW
@@ -107,7 +106,7 @@ class Judge:
             summary=advisory.summary,
             reason=reason,
             needs=None if advisory.when is None else str(advisory.when),
-            fixed=None if fix is None else index.bounds.text(fix),
+            fixed=None if hit.fix is None else index.bounds.text(hit.fix),
             sources=index.said(hit.advisory),
             rule=rule,
             action=Action.ALLOW if waiver else action,

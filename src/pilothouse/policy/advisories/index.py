@@ -16,10 +16,11 @@ _ABOVE_ALL = 1 << 62
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """An advisory that is not clear at a position."""
+    """An advisory that is not clear at a position, and the position from which on it is; `None` if there is none."""
 
     advisory: int
     segment: Segment
+    fix: int | None
 
 
 class PackageIndex:
@@ -39,11 +40,12 @@ class PackageIndex:
         self.advisories = tuple(advisory for advisory, _ in found)
         self.needs = tuple(() if each.when is None else tuple(sorted(each.when.names())) for each in self.advisories)
         self._entries = tuple(entries for _, entries in found)
-        self._segments = tuple(segments(entries, bounds) for _, entries in found)
+        found_segments = [segments(entries, bounds) for _, entries in found]
+        self._last_fixes = [known[-1].end if known else None for known in found_segments]
         self._hits = [
-            (each.start, _ABOVE_ALL if each.end is None else each.end, Hit(advisory=index, segment=each))
-            for index, known in enumerate(self._segments)
-            for each in known
+            (each.start, _ABOVE_ALL if each.end is None else each.end, Hit(advisory=index, segment=each, fix=fix))
+            for index, known in enumerate(found_segments)
+            for each, fix in zip(known, _fixes(known), strict=True)
         ]
         self._at: dict[int, tuple[Hit, ...]] = {}
 
@@ -62,22 +64,11 @@ class PackageIndex:
         if found is None:
             if position == NO_VERSION:
                 whole = Segment(start=NO_VERSION, end=None, coverage=Coverage.UNSPECIFIED)
-                found = tuple(Hit(advisory=index, segment=whole) for index in range(len(self.advisories)))
+                found = tuple(Hit(advisory=index, segment=whole, fix=fix) for index, fix in enumerate(self._last_fixes))
             else:
                 found = tuple(hit for start, end, hit in self._hits if start <= position < end)
             self._at[position] = found
         return found
-
-    def fix(self, hit: Hit) -> int | None:
-        """The position from which on the advisory is clear; `None` if no such version is known."""
-        known = self._segments[hit.advisory]
-        if hit.segment.start == NO_VERSION:
-            return known[-1].end if known else None
-        following = {segment.start: segment for segment in known}
-        end = hit.segment.end
-        while end in following:
-            end = following[end].end
-        return end
 
     def said(self, advisory: int) -> tuple[str, ...]:
         """What each record says of the versions, where they do not all say the same."""
@@ -85,6 +76,17 @@ class PackageIndex:
         if len({each.text for each in entries}) < 2:
             return ()
         return tuple(f"{each.source}: {each.text}" for each in entries)
+
+
+def _fixes(known: Sequence[Segment]) -> list[int | None]:
+    """Where each segment's run of segments ends: what follows without a gap is not clear either."""
+    fixes: list[int | None] = []
+    following, fix = None, None
+    for each in reversed(known):
+        fix = fix if following is not None and each.end == following.start else each.end
+        fixes.append(fix)
+        following = each
+    return fixes[::-1]
 
 
 class AdvisoryIndex:

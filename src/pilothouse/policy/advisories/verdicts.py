@@ -4,14 +4,16 @@
 """
 
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 
 from pilothouse.model.posture import Action, Exposure, FindingState, Outcome, PosturePolicy, Requirement, Waiver
 from pilothouse.policy.advisories.features import Features, FeatureTable
 from pilothouse.policy.advisories.findings import Facts, Finding, Judge, Unmet
-from pilothouse.policy.advisories.index import NO_VERSION, AdvisoryIndex, PackageIndex
+from pilothouse.policy.advisories.index import NO_VERSION, AdvisoryIndex, Hit, PackageIndex
 from pilothouse.policy.advisories.versions import parse_version
 
 STALE_FEED = "stale feed"
@@ -136,6 +138,19 @@ def _holds(waiver: Waiver, today: dt.date) -> bool:
         return False
 
 
+class _Place:
+    """What deployments at one position have in common.
+
+    Attributes:
+        findings: Those of every hit; of a conditional one any, to be replaced.
+        conditional: (place in `findings`, hit, features it needs, findings by what these are).
+    """
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.conditional: list[tuple[int, Hit, tuple[str, ...], dict[object, Finding]]] = []
+
+
 class _Run:
     """One evaluation. What deployments share is found once."""
 
@@ -148,7 +163,8 @@ class _Run:
         for each in policy.requirements:
             self._requirements.setdefault(index.names.named(each.package).key, []).append(each)
         self._bodies: dict[tuple[object, ...], _Body] = {}
-        self._findings: dict[tuple[object, ...], dict[tuple[object, ...], Finding]] = {}
+        self._places: dict[tuple[object, ...], _Place] = {}
+        self._made: dict[tuple[object, ...], defaultdict[tuple[int, int], dict[object, Finding]]] = {}
 
     def verdict(self, subject: Subject, waivers: tuple[Waiver, ...], notes: tuple[str, ...], age: int) -> Verdict:
         package = self._index.names.named(subject.package)
@@ -188,29 +204,47 @@ class _Run:
     def _judged(self, known: PackageIndex, version: str | None, facts: Facts) -> _Body:
         position = known.position(version)
         found = self._found(known, position, facts)
-        findings = tuple(each for action in _STRONGEST_FIRST for each in found if each.action is action)
+        denying, warning, allowing = ([each for each in found if each.action is action] for action in _STRONGEST_FIRST)
         unmet = tuple(self._unmet(known, version, facts))
-        acting: list[Finding | Unmet] = [*findings, *unmet]
-        taken = [each.without for each in acting if each.action is Action.DENY]
-        outcome = _OUTCOMES[_strongest(acting)] if all(taken) else Outcome.DENIED
-        without = (
-            () if outcome is Outcome.DENIED else self._features.outermost(name for names in taken for name in names)
+        strongest = _strongest([each.action for each in (*denying[:1], *warning[:1])] + [each.action for each in unmet])
+        taken = {each.without for each in denying} | {each.without for each in unmet if each.action is Action.DENY}
+        outcome = Outcome.DENIED if () in taken else _OUTCOMES[strongest]
+        without = () if outcome is Outcome.DENIED else self._features.outermost(chain.from_iterable(taken))
+        upgrade = None if position == NO_VERSION else self._upgrade(known, position, facts, found, unmet)
+        return _Body(
+            outcome=outcome, without=without, findings=(*denying, *warning, *allowing), unmet=unmet, upgrade_to=upgrade
         )
-        upgrade = None if position == NO_VERSION else self._upgrade(known, position, facts, findings, unmet)
-        return _Body(outcome=outcome, without=without, findings=findings, unmet=unmet, upgrade_to=upgrade)
 
     def _found(self, known: PackageIndex, position: int, facts: Facts) -> list[Finding]:
-        """The findings at a position, in the order of `known.hits`."""
-        kept = self._findings.setdefault((known.package.key, facts.exposure, facts.waivers), {})
-        found = []
-        for hit in known.hits(position):
-            seen = tuple(map(facts.features.get, known.needs[hit.advisory]))
-            key = (hit.advisory, hit.segment.start, seen)
-            finding = kept.get(key)
+        """The findings at a position, in the order of `known.hits`.
+
+        A finding depends on the features that its advisory needs and on no others, so that most are made once.
+        """
+        place = self._place(known, position, facts)
+        found = place.findings.copy()
+        value_of = facts.features.get
+        for at, hit, needs, made in place.conditional:
+            seen = value_of(needs[0]) if len(needs) == 1 else tuple(map(value_of, needs))
+            finding = made.get(seen)
             if finding is None:
-                finding = kept[key] = self._judge.finding(known, hit, facts)
-            found.append(finding)
+                finding = made[seen] = self._judge.finding(known, hit, facts)
+            found[at] = finding
         return found
+
+    def _place(self, known: PackageIndex, position: int, facts: Facts) -> "_Place":
+        key = (known.package.key, facts.exposure, facts.waivers)
+        place = self._places.get((*key, position))
+        if place is None:
+            made_for = self._made.setdefault(key, defaultdict(dict))
+            place = self._places[*key, position] = _Place()
+            for at, hit in enumerate(known.hits(position)):
+                needs, made = known.needs[hit.advisory], made_for[hit.advisory, hit.segment.start]
+                if () not in made:
+                    made[()] = self._judge.finding(known, hit, facts)
+                place.findings.append(made[()])
+                if needs:
+                    place.conditional.append((at, hit, needs, made))
+        return place
 
     def _unmet(self, known: PackageIndex, version: str | None, facts: Facts) -> Iterator[Unmet]:
         for requirement in self._requirements.get(known.package.key, ()):
@@ -219,7 +253,7 @@ class _Run:
                 yield unmet
 
     def _upgrade(
-        self, known: PackageIndex, position: int, facts: Facts, findings: Iterable[Finding], unmet: Iterable[Unmet]
+        self, known: PackageIndex, position: int, facts: Facts, found: list[Finding], unmet: Iterable[Unmet]
     ) -> str | None:
         """The lowest version above at which nothing acts as strongly as here.
 
@@ -228,23 +262,23 @@ class _Run:
         An advisory that acts here is affected up to its fix without a gap, so no version below the highest of these
         fixes can do: the search jumps there and looks again.
         """
-        affected = [each for each in findings if each.state is FindingState.AFFECTED]
-        strongest = _strongest([*affected, *unmet])
+        affected = (each.action for each in found if each.state is FindingState.AFFECTED)
+        strongest = _strongest(chain((each.action for each in unmet), affected))
         if strongest is Action.ALLOW:
             return None
-        barred = [
-            each for each in unmet if each.action is strongest and (each.at_least is not None or not each.without)
-        ]
-        floors = [_floor(each, known) for each in barred]
+        barring = [each for each in unmet if each.action is strongest and (each.at_least or not each.without)]
+        floors = [_floor(each, known) for each in barring]
         if None in floors:
             return None
         place, text = max((each for each in floors if each is not None), default=(position, None))
         while True:
-            fixes = [
-                known.fix(hit)
-                for hit, finding in zip(known.hits(place), self._found(known, place, facts), strict=True)
-                if finding.state is FindingState.AFFECTED and finding.action is strongest
-            ]
+            if place != position:
+                found = self._found(known, place, facts)
+            fixes = {
+                hit.fix
+                for hit, finding in zip(known.hits(place), found, strict=True)
+                if finding.action is strongest and finding.state is FindingState.AFFECTED
+            }
             if None in fixes:
                 return None
             if not fixes:
@@ -253,9 +287,14 @@ class _Run:
             text = known.bounds.text(place)
 
 
-def _strongest(acting: Iterable[Finding | Unmet]) -> Action:
-    actions = {each.action for each in acting}
-    return next((each for each in _STRONGEST_FIRST if each in actions), Action.ALLOW)
+def _strongest(actions: Iterable[Action]) -> Action:
+    found = Action.ALLOW
+    for each in actions:
+        if each is Action.DENY:
+            return each
+        if each is Action.WARN:
+            found = each
+    return found
 
 
 def _met(requirement: Requirement, known: PackageIndex, version: str | None) -> bool | None:

@@ -22,8 +22,8 @@ def test_every_reason_in_words_the_strongest_first() -> None:
     assert headline(found) == "denied; engine 1.0"
     lines = reasons(found)
     assert lines[1] == (
-        "takes images CVE-3 (unknown): blur; the version is in range, and what it needs is not known to be off: images; "
-        "no fixed version known"
+        "takes images CVE-3 (unknown): blur; "
+        "the version is in range, and what it needs is not known to be off: images; no fixed version known"
     )
     assert (*lines[:1], *lines[2:]) == (
         "denies CVE-2 (critical): open; the version is in range; fixed in 3.0",

@@ -22,27 +22,14 @@ FileChange: TypeAlias = tuple[str, int, int]
 def read_listed(directory: Path, names: PackageNames) -> Snapshot:
     """What a directory says of the packages that `names` lists, dated by the newest change to any record of it.
 
-    Raises:
-        PilothouseError: feed_unreadable, as `read_directory`.
-    """
-    found, unread = read_directory(directory)
-    return Snapshot(
-        date=max((each.modified[:10] for each in found), default="never"),
-        records=tuple(each for each in found if any(names.is_listed(one.package) for one in each.affected)),
-        unread=tuple(unread),
-    )
-
-
-def read_directory(directory: Path) -> tuple[list[OsvRecord], list[str]]:
-    """The records of all `.json` files, and of those in `.zip` files, and a line for each that could not be read.
-
-    Links are not followed.
+    Read are all `.json` files, and those in `.zip` files. Links are not followed.
 
     Raises:
         PilothouseError: feed_unreadable when the directory itself cannot be read, or has too many files.
     """
     records: list[OsvRecord] = []
     unread: list[str] = []
+    newest = ""
     try:
         for count, (name, content) in enumerate(_files(directory)):
             if count >= MAX_FILES:
@@ -50,12 +37,15 @@ def read_directory(directory: Path) -> tuple[list[OsvRecord], list[str]]:
             try:
                 if isinstance(content, str):
                     raise ValueError(content)
-                records += records_in(content)
+                found = records_in(content)
             except ValueError as error:
                 unread.append(f"{name}: {error}")
+                continue
+            newest = max(newest, *(each.modified[:10] for each in found)) if found else newest
+            records += [each for each in found if any(names.is_listed(one.package) for one in each.affected)]
     except OSError as error:
         raise PilothouseError("feed_unreadable", f"{directory} cannot be read: {error.strerror or error}") from error
-    return records, unread
+    return Snapshot(date=newest or "never", records=tuple(records), unread=tuple(unread))
 
 
 def changes_of(directory: Path) -> list[FileChange]:

@@ -1,6 +1,7 @@
 """The advisories of a package, by position: built when a package is first asked for, and kept."""
 
 from collections.abc import Sequence
+from itertools import count
 
 import msgspec
 
@@ -15,9 +16,14 @@ NO_VERSION = -1
 _ABOVE_ALL = 1 << 62
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """An advisory that is not clear at a position, and the position from which on it is; `None` if there is none."""
+class Hit(msgspec.Struct, frozen=True):
+    """An advisory that is not clear over a segment.
 
+    `number` is the hit's own among those of its package. `fix` is the position from which on the advisory is clear;
+    `None` if there is none.
+    """
+
+    number: int
     advisory: int
     segment: Segment
     fix: int | None
@@ -41,13 +47,17 @@ class PackageIndex:
         self.needs = tuple(() if each.when is None else tuple(sorted(each.when.names())) for each in self.advisories)
         self._entries = tuple(entries for _, entries in found)
         found_segments = [segments(entries, bounds) for _, entries in found]
-        self._last_fixes = [known[-1].end if known else None for known in found_segments]
+        last_fixes = [known[-1].end if known else None for known in found_segments]
+        numbers = count()
         self._hits = [
-            (each.start, _ABOVE_ALL if each.end is None else each.end, Hit(advisory=index, segment=each, fix=fix))
+            (each.start, _ABOVE_ALL if each.end is None else each.end, Hit(next(numbers), index, each, fix))
             for index, known in enumerate(found_segments)
             for each, fix in zip(known, _fixes(known), strict=True)
         ]
-        self._at: dict[int, tuple[Hit, ...]] = {}
+        unknown = Segment(start=NO_VERSION, end=None, coverage=Coverage.UNSPECIFIED)
+        self._at: dict[int, tuple[Hit, ...]] = {
+            NO_VERSION: tuple(Hit(next(numbers), index, unknown, fix) for index, fix in enumerate(last_fixes))
+        }
 
     def position(self, version: str | None) -> int:
         """Where a version is; `NO_VERSION` if it is not known or not one of this package's grammar."""
@@ -62,12 +72,7 @@ class PackageIndex:
         """The advisories that are not clear at a position; all of them, as unknown, where no version is known."""
         found = self._at.get(position)
         if found is None:
-            if position == NO_VERSION:
-                whole = Segment(start=NO_VERSION, end=None, coverage=Coverage.UNSPECIFIED)
-                found = tuple(Hit(advisory=index, segment=whole, fix=fix) for index, fix in enumerate(self._last_fixes))
-            else:
-                found = tuple(hit for start, end, hit in self._hits if start <= position < end)
-            self._at[position] = found
+            found = self._at[position] = tuple(hit for start, end, hit in self._hits if start <= position < end)
         return found
 
     def said(self, advisory: int) -> tuple[str, ...]:

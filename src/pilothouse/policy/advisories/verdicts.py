@@ -7,6 +7,7 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 import msgspec
 
@@ -138,17 +139,21 @@ def _holds(waiver: Waiver, today: dt.date) -> bool:
         return False
 
 
+_Made: TypeAlias = dict[tuple[bool | None, ...], Finding]
+"""Findings of one hit by what the features are that its advisory needs."""
+
+
 class _Place:
     """What deployments at one position have in common.
 
     Attributes:
         findings: Those of every hit; of a conditional one any, to be replaced.
-        conditional: (place in `findings`, hit, features it needs, findings by what these are).
+        conditional: By the features that they need: (place in `findings`, hit, findings by what the features are).
     """
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self.conditional: list[tuple[int, Hit, tuple[str, ...], dict[object, Finding]]] = []
+        self.conditional: defaultdict[tuple[str, ...], list[tuple[int, Hit, _Made]]] = defaultdict(list)
 
 
 class _Run:
@@ -164,7 +169,7 @@ class _Run:
             self._requirements.setdefault(index.names.named(each.package).key, []).append(each)
         self._bodies: dict[tuple[object, ...], _Body] = {}
         self._places: dict[tuple[object, ...], _Place] = {}
-        self._made: dict[tuple[object, ...], defaultdict[tuple[int, int], dict[object, Finding]]] = {}
+        self._made: dict[tuple[object, ...], defaultdict[int, _Made]] = {}
 
     def verdict(self, subject: Subject, waivers: tuple[Waiver, ...], notes: tuple[str, ...], age: int) -> Verdict:
         package = self._index.names.named(subject.package)
@@ -223,12 +228,12 @@ class _Run:
         place = self._place(known, position, facts)
         found = place.findings.copy()
         value_of = facts.features.get
-        for at, hit, needs, made in place.conditional:
-            seen = value_of(needs[0]) if len(needs) == 1 else tuple(map(value_of, needs))
-            finding = made.get(seen)
-            if finding is None:
-                finding = made[seen] = self._judge.finding(known, hit, facts)
-            found[at] = finding
+        for needs, conditional in place.conditional.items():
+            seen = tuple(map(value_of, needs))
+            for at, hit, made in conditional:
+                if seen not in made:
+                    made[seen] = self._judge.finding(known, hit, facts)
+                found[at] = made[seen]
         return found
 
     def _place(self, known: PackageIndex, position: int, facts: Facts) -> "_Place":
@@ -238,12 +243,12 @@ class _Run:
             made_for = self._made.setdefault(key, defaultdict(dict))
             place = self._places[*key, position] = _Place()
             for at, hit in enumerate(known.hits(position)):
-                needs, made = known.needs[hit.advisory], made_for[hit.advisory, hit.segment.start]
+                needs, made = known.needs[hit.advisory], made_for[hit.number]
                 if () not in made:
                     made[()] = self._judge.finding(known, hit, facts)
                 place.findings.append(made[()])
                 if needs:
-                    place.conditional.append((at, hit, needs, made))
+                    place.conditional[needs].append((at, hit, made))
         return place
 
     def _unmet(self, known: PackageIndex, version: str | None, facts: Facts) -> Iterator[Unmet]:

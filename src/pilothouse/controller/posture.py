@@ -131,7 +131,7 @@ class PostureWatch:
     async def _look(self) -> bool:
         """Judge again if something has changed; whether it has."""
         spec = self._spec
-        seen = dt.datetime.now(dt.UTC).date(), await asyncio.to_thread(fingerprint, self._directory, spec.posture)
+        seen = _today(), await asyncio.to_thread(fingerprint, self._directory, spec.posture)
         if seen == self._seen:
             return False
         knowledge = await asyncio.to_thread(self._gather, spec)
@@ -156,7 +156,7 @@ class PostureWatch:
         exposure = exposure_of(spec)
         subjects = {each.digest(): subject(each, exposure) for each in deployments}
         judged = [each for each in subjects.values() if each is not None]
-        verdicts = iter(knowledge.verdicts(judged, dt.datetime.now(dt.UTC).date()))
+        verdicts = iter(knowledge.verdicts(judged, _today()))
         return {digest: None if each is None else next(verdicts) for digest, each in subjects.items()}
 
     def _note(self, verdicts: dict[str, Verdict | None]) -> None:
@@ -215,6 +215,10 @@ def _standings(before: FleetSnapshot | None) -> dict[DeploymentName, Standing]:
             outcome = Outcome.ALLOWED_WITHOUT if each.without else Outcome.WARNED
             found[each.name] = Standing(Outcome.DENIED if each.quarantined else outcome, frozenset(each.without))
     return found
+
+
+def _today() -> dt.date:
+    return dt.datetime.now(dt.UTC).date()
 
 
 def _deployments(spec: FleetSpec) -> list[DeploymentSpec]:

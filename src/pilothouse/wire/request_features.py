@@ -80,7 +80,16 @@ def _asks_for_structure(fields: Mapping[str, msgspec.Raw]) -> bool:
     formats = [_decode(fields.get("response_format", b"null")), text.get("format") if isinstance(text, dict) else None]
     if any(each is not None and not (isinstance(each, dict) and each.get("type") == "text") for each in formats):
         return True
-    return b'"strict"' in bytes(fields.get("tools", b""))
+    tools = _decode(fields.get("tools", b"null"))
+    return isinstance(tools, list) and any(map(_is_strict, tools))
+
+
+def _is_strict(tool: Any) -> bool:
+    """Whether a tool's arguments have to follow its schema, in any of the dialects."""
+    if not isinstance(tool, dict):
+        return False
+    inner = tool.get("function")
+    return bool(tool.get("strict") or (isinstance(inner, dict) and inner.get("strict")))
 
 
 def _is_given(fields: Mapping[str, msgspec.Raw], name: str) -> bool:

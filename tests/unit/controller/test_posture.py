@@ -108,6 +108,17 @@ async def test_a_denied_deployment_is_not_started_until_a_waiver_allows_it(
         assert it.controller.status().postures[0].outcome is not Outcome.DENIED
 
 
+async def test_a_waiver_ends_with_its_day(
+    fleet: MakeFleet, running: StartFleet, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.tell()
+    async with running(with_posture(fleet(1), feed, waivers=(waiver("2999-01-01"),))) as it:
+        await it.until_ready()
+        monkeypatch.setattr(posture_module, "_today", lambda: dt.date(2999, 1, 2))
+        await it.until(lambda: it.controller.status().postures[0].outcome is Outcome.DENIED, "the quarantine")
+        assert set(it.pids()) == {"a-0"}
+
+
 async def test_what_crashes_in_quarantine_is_not_started_again(
     fleet: MakeFleet, running: StartFleet, feed: Feed, impatient: None
 ) -> None:

@@ -37,7 +37,7 @@ def test_what_can_be_withheld_is_what_is_recognised() -> None:
         {"system": [{"type": "text", "text": "x"}]},
         {"response_format": {"type": "text"}}, {"response_format": None}, {"text": {"format": {"type": "text"}}},
         {"tool_choice": "auto"}, {"tool_choice": None}, {"tool_choice": {"type": "auto"}},
-        {"tools": [{"type": "function", "function": {"name": "f"}}]},
+        {"tools": [{"type": "function", "function": {"name": "f", "strict": False}}, "odd"]},
         {"guided_json": None}, {"mm_processor_kwargs": None},
     ],
 )  # fmt: skip
@@ -86,10 +86,16 @@ def test_video_and_what_is_not_known(body: dict[str, Any]) -> None:
         {"tool_choice": "required"}, {"tool_choice": {"type": "function", "function": {"name": "f"}}},
         {"tool_choice": {"type": "any"}},
         {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]},
+        {"tools": [{"type": "function", "name": "f", "strict": True}]},
     ],
 )  # fmt: skip
 def test_structured_output(body: dict[str, Any]) -> None:
     assert used(messages=[], **body) == {"structured_output"}
+
+
+def test_names_with_escapes_are_seen_as_the_engine_sees_them() -> None:
+    body = b'{"messages": [{"content": [{"\\u0074ype": "\\u0069mage_url"}]}], "tools": [{"\\u0073trict": true}]}'
+    assert features_used(msgspec.json.decode(body, type=dict[str, msgspec.Raw])) == {"multimodal", "structured_output"}
 
 
 def test_a_prompt_that_is_nested_too_deeply_is_an_error_and_not_text() -> None:

@@ -13,7 +13,7 @@ from pilothouse.policy.advisories.index import Hit, PackageIndex
 from pilothouse.policy.advisories.packages import PackageNames
 from pilothouse.policy.advisories.ranges import Coverage
 
-UNMATCHED = "no rule"
+UNMATCHED = "none"
 """What a finding names as its rule when none matched; it is then warned of."""
 FEATURE_OFF = "what it needs is off"
 """What a finding names as its rule when its versions do not matter, since the feature that it needs is off."""

@@ -34,7 +34,8 @@ def _line(acting: Finding | Unmet) -> str:
 
 def _of_finding(finding: Finding) -> str:
     fixed = f"fixed in {finding.fixed}" if finding.fixed else "no fixed version known"
-    return f"{_does(finding)} {finding.id} ({finding.severity}): {finding.summary}; {finding.reason}; {fixed}"
+    what = f"{finding.id} ({finding.severity}): {finding.summary}"
+    return f"{_does(finding)} {what}; {finding.reason}; {fixed}; rule {finding.rule!r}"
 
 
 def _of_requirement(unmet: Unmet) -> str:

@@ -23,17 +23,16 @@ def test_every_reason_in_words_the_strongest_first() -> None:
     lines = reasons(found)
     assert lines[1] == (
         "takes images CVE-3 (unknown): blur; "
-        "the version is in range, and what it needs is not known to be off: images; no fixed version known"
+        "the version is in range, and what it needs is not known to be off: images; "
+        "no fixed version known; rule 'images'"
     )
     assert (*lines[:1], *lines[2:]) == (
-        "denies CVE-2 (critical): open; the version is in range; fixed in 3.0",
-        "warns CVE-1 (low): slow; the version is in range; fixed in 2.0",
+        "denies CVE-2 (critical): open; the version is in range; fixed in 3.0; rule 'critical'",
+        "warns CVE-1 (low): slow; the version is in range; fixed in 2.0; rule 'none'",
         "warns no-connector: not cleared; met by no version",
         "stale feed: the newest is of 2026-01-01; run `pilothouse advisories sync`",
     )
-    assert denial(found) == (
-        "one is denied; engine 1.0\n  denies CVE-2 (critical): open; the version is in range; fixed in 3.0"
-    )
+    assert denial(found) == f"one is denied; engine 1.0\n  {lines[0]}"
 
 
 def test_headlines() -> None:

@@ -1,6 +1,7 @@
 """llama.cpp, in a process of ours that hosts the server inside the `xllamacpp` package."""
 
 import importlib.metadata
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from pilothouse.model.fleet import Endpoint
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec
 
+_PACKAGE_VERSION = re.compile(r"20\d\d\.\d{1,2}\.(?P<build>\d{4,9})(\.\d+)?", re.ASCII)  # year, month, build
 _PARALLEL = 4  # slots; as llama.cpp's own server chooses when it is left to itself
 _CONTEXT_PER_SLOT = 4096  # tokens; a chat of a few turns, and llama.cpp's own least context when it fits memory
 _BATCH = 64  # tokens; see LlamaCppDriver
@@ -105,9 +107,13 @@ class LlamaCppDriver(Driver):
             return None
 
     def advisory_version(self, deployment: DeploymentSpec) -> str | None:
-        """The build of llama.cpp inside the package: the last part of its version, as in 2026.10.11549."""
+        """The build of llama.cpp inside the package: the third part of its version, as in 2026.10.11549.
+
+        A version of another form says nothing of the build; as it is, it counts as one that is not known.
+        """
         version = super().advisory_version(deployment)
-        return None if version is None else version.rpartition(".")[2]
+        found = None if version is None else _PACKAGE_VERSION.fullmatch(version)
+        return version if found is None else found["build"]
 
     def endpoint(self, deployment: DeploymentSpec, *, host: str, port: int, api_key: str) -> Endpoint:
         """Where the process listens, with the key it was given."""

@@ -18,7 +18,7 @@ from pilothouse.model.spec import DeploymentSpec, FleetSpec
 from pilothouse.model.status import PostureStatus
 from pilothouse.policy.advisories.verdicts import Verdict
 from pilothouse.policy.advisories.wording import denial, headline, reasons
-from pilothouse.store.advisories.knowledge import Fingerprint, Knowledge, fingerprint, gather, shipped_knowledge
+from pilothouse.store.advisories.knowledge import Fingerprint, Gatherer, Knowledge, fingerprint
 from pilothouse.store.advisories.webhook import PostureWorsened, tell
 
 LOOK_EVERY_S = 0.5
@@ -47,10 +47,12 @@ class PostureWatch:
         self._spec = spec
         self._directory = directory
         self._on_change = on_change
-        self._knowledge = shipped_knowledge(spec.posture)
+        self._gatherer = Gatherer(directory)
+        self._knowledge: Knowledge | None = None
         self._seen: tuple[dt.date, Fingerprint] | None = None
         self._standing: dict[DeploymentName, Standing] = {}
         self._verdicts: dict[str, Verdict | None] = {}
+        self._gathering = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -60,6 +62,7 @@ class PostureWatch:
         """The verdict on one; `None` if no advisory can apply to its engine."""
         digest = deployment.digest()
         if digest not in self._verdicts:
+            assert self._knowledge is not None, "start() comes first"
             self._verdicts.update(self._judge(self._spec, self._knowledge, [deployment]))
         return self._verdicts[digest]
 
@@ -100,7 +103,7 @@ class PostureWatch:
             PilothouseError: posture_denied, if a deployment is denied that was not in the fleet file before, or was
                 another one; then nothing was changed. One that runs already is quarantined instead.
         """
-        knowledge = await asyncio.to_thread(self._gather, spec)
+        knowledge = await self._gather(spec)
         verdicts = self._judge(spec, knowledge, _deployments(spec))
         present = {each.digest() for each in _deployments(self._spec)}
         require_allowed(each for digest, each in verdicts.items() if digest not in present)
@@ -134,19 +137,19 @@ class PostureWatch:
         seen = _today(), await asyncio.to_thread(fingerprint, self._directory, spec.posture)
         if seen == self._seen:
             return False
-        knowledge = await asyncio.to_thread(self._gather, spec)
+        knowledge = await self._gather(spec)
         if spec is not self._spec:  # another fleet file was adopted meanwhile
             return False
         self._seen, self._knowledge = seen, knowledge
         self._note(self._judge(spec, knowledge, _deployments(spec)))
         return True
 
-    def _gather(self, spec: FleetSpec) -> Knowledge:
-        try:
-            return gather(self._directory, spec.posture)
-        except PilothouseError as error:
-            _logger.error("advisories cannot be read", extra={"reason": error.message})
-            return shipped_knowledge(spec.posture, unread=(error.message,))
+    async def _gather(self, spec: FleetSpec) -> Knowledge:
+        async with self._gathering:
+            knowledge = await asyncio.to_thread(self._gatherer.gather, spec.posture)
+        if knowledge.feed.unread:
+            _logger.error("advisories cannot all be read", extra={"reasons": knowledge.feed.unread[:5]})
+        return knowledge
 
     @staticmethod
     def _judge(

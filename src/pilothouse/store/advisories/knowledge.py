@@ -13,8 +13,8 @@ from pilothouse.policy.advisories.grouping import unite
 from pilothouse.policy.advisories.index import AdvisoryIndex
 from pilothouse.policy.advisories.records import Snapshot
 from pilothouse.policy.advisories.verdicts import FeedState, Subject, Verdict, evaluate
-from pilothouse.store.advisories.feed_directory import FileChange, changes_of, read_listed
-from pilothouse.store.advisories.local import AdvisoryStore
+from pilothouse.store.advisories.feed_directory import FeedDirectory, FileChange, changes_of
+from pilothouse.store.advisories.local import AdvisoryStore, GivenWaiver
 from pilothouse.store.advisories.shipped import (
     feature_table,
     package_names,
@@ -49,23 +49,64 @@ def gather(directory: Path, posture: PostureSpec) -> Knowledge:
         PilothouseError: state_unreadable.
     """
     store = AdvisoryStore(directory)
-    known = store.snapshot()
+    snapshots = [shipped_snapshot(), store.synced()]
     if posture.feed_directory is not None:
-        known = _with_directory(known, Path(posture.feed_directory))
-    return _knowledge(known, posture, tuple(each.waiver for each in store.waivers()))
+        snapshots.append(_read(FeedDirectory(Path(posture.feed_directory), package_names())))
+    return _knowledge(snapshots, posture, store.waivers())
 
 
-def shipped_knowledge(posture: PostureSpec, *, unread: tuple[str, ...] = ()) -> Knowledge:
-    """What is known without anything beside the package; `unread` says what could not be read."""
-    return _knowledge(msgspec.structs.replace(shipped_snapshot(), unread=unread), posture, ())
+class Gatherer:
+    """Gathers again and again. What cannot be read is named, and counts as it was when it last could be."""
+
+    def __init__(self, directory: Path) -> None:
+        self._store = AdvisoryStore(directory)
+        self._feed: FeedDirectory | None = None
+        self._synced: Snapshot | None = None
+        self._given: tuple[GivenWaiver, ...] = ()
+
+    def gather(self, posture: PostureSpec) -> Knowledge:
+        """What is known now; see `gather`."""
+        unread: list[str] = []
+        try:
+            self._synced = self._store.synced()
+        except PilothouseError as error:
+            unread.append(error.message)
+        try:
+            self._given = self._store.waivers()
+        except PilothouseError as error:
+            unread.append(error.message)
+        snapshots = [shipped_snapshot(), self._synced]
+        if posture.feed_directory is not None:
+            directory = Path(posture.feed_directory)
+            if self._feed is None or self._feed.directory != directory:
+                self._feed = FeedDirectory(directory, package_names())
+            snapshots.append(_read(self._feed))
+        return _knowledge(snapshots, posture, self._given, tuple(unread))
 
 
-def _knowledge(known: Snapshot, posture: PostureSpec, given: tuple[Waiver, ...]) -> Knowledge:
+def _read(feed: FeedDirectory) -> Snapshot:
+    try:
+        return feed.read()
+    except PilothouseError as error:
+        last = feed.last()
+        return msgspec.structs.replace(last, unread=(*last.unread, error.message))
+
+
+def _knowledge(
+    snapshots: Iterable[Snapshot | None],
+    posture: PostureSpec,
+    given: Iterable[GivenWaiver],
+    unread: tuple[str, ...] = (),
+) -> Knowledge:
+    there = [each for each in snapshots if each is not None]
+    records = [record for each in there for record in each.records]
+    # A date in words ("never") comes before all.
+    date = max((each.date for each in there), key=lambda each: each if each[:1].isdecimal() else "")
     return Knowledge(
-        AdvisoryIndex(unite(known.records, shipped_overlay()), package_names()),
-        FeedState(date=known.date, unread=known.unread),
+        AdvisoryIndex(unite(records, shipped_overlay()), package_names()),
+        FeedState(date=date, unread=(*unread, *(line for each in there for line in each.unread))),
         policy_of(posture),
-        (*posture.waivers, *given),
+        (*posture.waivers, *(each.waiver for each in given)),
     )
 
 
@@ -88,16 +129,3 @@ def fingerprint(directory: Path, posture: PostureSpec) -> Fingerprint:
     if posture.feed_directory is not None:
         found += changes_of(Path(posture.feed_directory))
     return tuple(found)
-
-
-def _with_directory(known: Snapshot, directory: Path) -> Snapshot:
-    try:
-        found = read_listed(directory, package_names())
-    except PilothouseError as error:
-        return msgspec.structs.replace(known, unread=(*known.unread, error.message))
-    # Of dates in words ("never") the other one counts.
-    return Snapshot(
-        date=max(known.date, found.date, key=lambda each: each if each[:1].isdecimal() else ""),
-        records=(*known.records, *found.records),
-        unread=(*known.unread, *found.unread),
-    )

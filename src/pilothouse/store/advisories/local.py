@@ -9,7 +9,6 @@ from pilothouse.model.errors import PilothouseError
 from pilothouse.model.posture import Waiver
 from pilothouse.policy.advisories.records import Snapshot
 from pilothouse.store.advisories.feed_directory import FileChange, change_of
-from pilothouse.store.advisories.shipped import shipped_snapshot
 from pilothouse.store.private_files import read_private, replace_private
 
 _Shape = TypeVar("_Shape")
@@ -37,15 +36,6 @@ class AdvisoryStore:
             PilothouseError: state_unreadable.
         """
         return self._read(_SYNCED, Snapshot)
-
-    def snapshot(self) -> Snapshot:
-        """Everything that is known: what was shipped and what was synced, dated by the newer of the two."""
-        shipped, synced = shipped_snapshot(), self.synced()
-        if synced is None:
-            return shipped
-        return Snapshot(
-            date=max(shipped.date, synced.date), records=(*shipped.records, *synced.records), unread=synced.unread
-        )
 
     def changes(self) -> list[FileChange]:
         """Of each file that there is, when it was changed."""

@@ -8,7 +8,7 @@ import msgspec
 
 from pilothouse.policy.advisories.packages import PackageNames
 from pilothouse.policy.advisories.records import OsvRecord, Snapshot
-from pilothouse.store.advisories.feed_directory import read_listed
+from pilothouse.store.advisories.feed_directory import FeedDirectory
 from pilothouse.store.advisories.osv_api import SOURCE, OsvApi, Query, Stub
 
 _PYPI = "pypi/"
@@ -39,7 +39,7 @@ async def sync(sources: Sources, old: Snapshot | None, names: PackageNames, toda
             records += await _from_api(api, old, names)
         dates.append(today.isoformat())
     if sources.directory is not None:
-        found = read_listed(sources.directory, names)
+        found = FeedDirectory(sources.directory, names).read()
         records += found.records
         unread = found.unread
         dates.append(found.date)

@@ -6,8 +6,10 @@ import pytest
 
 from pilothouse.model.errors import PilothouseError
 from pilothouse.policy.advisories.packages import Package, PackageNames
+from pilothouse.policy.advisories.records import OsvRecord
 from pilothouse.store.advisories import feed_directory
-from pilothouse.store.advisories.feed_directory import changes_of, read_listed
+from pilothouse.store.advisories.feed_directory import FeedDirectory, changes_of
+from pilothouse.wire.advisories.any_shape import records_in
 
 AFFECTED = [{"package": {"ecosystem": "PyPI", "name": "vllm"}}]
 RECORD = json.dumps({"id": "A", "modified": "2026-05-01T00:00:00Z", "affected": AFFECTED})
@@ -16,7 +18,7 @@ NAMES = PackageNames((Package(key="pypi/vllm"),))
 
 def read(directory: Path) -> tuple[list[str], tuple[str, ...]]:
     """The ids of what was read, and what was not."""
-    found = read_listed(directory, NAMES)
+    found = FeedDirectory(directory, NAMES).read()
     return sorted(each.id for each in found.records), found.unread
 
 
@@ -32,10 +34,10 @@ def test_files_of_every_depth_and_archives(tmp_path: Path) -> None:
 
 def test_only_what_is_listed_is_kept_but_all_dates_it(tmp_path: Path) -> None:
     other = json.dumps({"id": "B", "modified": "2026-06-01T00:00:00Z", "affected": []})
-    assert read_listed(tmp_path, NAMES).date == "never"
+    assert FeedDirectory(tmp_path, NAMES).read().date == "never"
     (tmp_path / "a.json").write_text(f"[{RECORD}, {other}]")
     (tmp_path / "b.json").write_text("[]")
-    found = read_listed(tmp_path, NAMES)
+    found = FeedDirectory(tmp_path, NAMES).read()
     assert (found.date, [each.id for each in found.records]) == ("2026-06-01", ["A"])
 
 
@@ -52,6 +54,22 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_read(tmp_path: Path, monke
     assert [line.removeprefix(f"{tmp_path}/").partition(": ")[0] for line in unread] == [
         "b.json", "c.json", "d.zip", "e.zip:bomb.json",
     ]  # fmt: skip
+
+
+def test_a_file_that_may_not_be_read_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        if path.name == "a.json":
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(RECORD)
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    ids, unread = read(tmp_path)
+    assert ids == ["A"]
+    assert unread == (f"{tmp_path}/a.json: Permission denied",)
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:
@@ -85,3 +103,22 @@ def test_a_change_shows(tmp_path: Path) -> None:
     (tmp_path / "a.json").unlink()
     assert changes_of(tmp_path) == seen[0]
     assert len({tuple(each) for each in seen}) == 3
+
+
+def test_a_file_is_read_again_only_if_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+
+    def counted(content: bytes) -> list[OsvRecord]:
+        seen.append(content)
+        return records_in(content)
+
+    monkeypatch.setattr(feed_directory, "records_in", counted)
+    feed = FeedDirectory(tmp_path, NAMES)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text(RECORD.replace('"A"', f'"{name}"'))
+    assert [each.id for each in feed.read().records] == ["a", "b"]
+    (tmp_path / "b.json").write_text(RECORD.replace('"A"', '"other"'))
+    assert [each.id for each in feed.read().records] == ["a", "other"]
+    (tmp_path / "a.json").unlink()
+    assert [each.id for each in feed.read().records] == ["other"]
+    assert len(seen) == 3

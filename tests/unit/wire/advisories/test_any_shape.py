@@ -133,7 +133,7 @@ def test_cve_less_than_is_a_fix() -> None:
     affected = record.affected[0]
     assert affected.package.purl == "pkg:pypi/vllm"
     assert record.summary == "words"
-    assert record.database_specific == {"severity": "CRITICAL", "score": 9.8}
+    assert record.database_specific == {"score": 9.8}
     assert coverage(affected, "0.6.4") is Coverage.CLEAR
     assert coverage(affected, "0.8.4") is Coverage.AFFECTED
     assert coverage(affected, "0.8.5") is Coverage.CLEAR
@@ -171,13 +171,58 @@ def test_cve_affected_by_default_but_from_a_version_on() -> None:
 
 @pytest.mark.parametrize(
     ("text", "inside", "outside"),
-    [("< 0.18.2", "0.18.1", "0.18.2"), (">= 0.5.11, <= 0.5.14", "0.5.14", None), ("n/a", "0.1", None)],
+    [
+        ("< 0.18.2", "0.18.1", "0.18.2"),
+        (">= 0.5.11, <= 0.5.14", "0.5.14", None),
+        ("n/a", "0.1", None),
+        ("All versions prior to 0.18.2", "0.18.1", "0.18.2"),
+        ("All versions prior to v1.2", "1.2rc1", "1.2"),
+        ("All versions prior to and including 1.2", "1.2", None),
+        ("versions up to and including 1.2", "1.2", None),
+        ("through 1.2", "1.2", None),
+        ("1.2 and earlier", "0.1", None),
+        ("1.2 or newer", "1.2", "1.1"),
+        ("0.0  to v1.3.0 rc11", "1.3.0rc11", None),
+        ("1.0 - 1.2", "1.2", "0.9"),
+    ],
 )
 def test_cve_versions_in_words(text: str, inside: str, outside: str | None) -> None:
     affected = cve([{"version": text, "status": "affected"}]).affected[0]
     assert coverage(affected, inside) is Coverage.AFFECTED
     if outside is not None:
         assert coverage(affected, outside) is Coverage.CLEAR
+
+
+def test_cve_words_are_no_wider_than_they_say() -> None:
+    affected = cve([{"version": "0.0 to v1.3.0 rc11", "status": "affected"}]).affected[0]
+    assert coverage(affected, "1.3.0rc12") is Coverage.OPEN
+    assert coverage(cve([{"version": "1.0 to 1.2", "status": "affected"}]).affected[0], "0.9") is Coverage.CLEAR
+
+
+def test_cve_scores_and_versions_of_other_publishers_count() -> None:
+    tree = {
+        "cveMetadata": {"cveId": "CVE-1"},
+        "containers": {
+            "cna": {
+                "title": "CVE-1",
+                "descriptions": [{"value": "words"}],
+                "affected": [{"product": "SGLang", "versions": [{"version": "0.5.10", "status": "affected"}]}],
+                "source": {"advisory": "GHSA-1", "discovery": "UNKNOWN"},
+                "metrics": [{"cvssV3_1": {"baseScore": 7.0}}],
+            },
+            "adp": [
+                {"title": "one", "metrics": [{"other": {}}, {"cvssV3_1": {"baseScore": 9.8}}]},
+                {
+                    "affected": [
+                        {"product": "SGLang", "versions": [{"version": "0", "status": "affected", "lessThan": "2"}]}
+                    ]
+                },
+            ],
+        },
+    }
+    (record,) = read(tree)
+    assert (record.summary, record.aliases, record.database_specific) == ("words", ("GHSA-1",), {"score": 9.8})
+    assert [coverage(each, "1.0") for each in record.affected] == [Coverage.UNSPECIFIED, Coverage.AFFECTED]
 
 
 def test_cve_of_llama_cpp_builds() -> None:
@@ -249,6 +294,34 @@ def test_csaf_range_and_fix() -> None:
 def test_csaf_product_without_versions_is_unspecified() -> None:
     (record,) = read(csaf({"known_affected": ["P1"]}, [leaf("P1", "all editions", "product_family")]))
     assert coverage(record.affected[0], "1.1") is Coverage.UNSPECIFIED
+
+
+def test_csaf_versions_beside_the_product_as_nvidia_has_them() -> None:
+    """As the bulletins have it: the branch of a version is named as the product, and the product as its version."""
+
+    def version(id_: str, name: str) -> dict[str, Any]:
+        return {
+            "category": "product_version",
+            "name": "NVIDIA TensorRT-LLM",
+            "product": {"product_id": id_, "name": name},
+        }
+
+    tree = csaf({"known_affected": ["P1", "P3"], "fixed": ["P2"]}, [])
+    tree["product_tree"]["branches"][0]["branches"] = [
+        {"category": "product_family", "name": "NVIDIA Product Family", "branches": [
+            {"category": "product_name", "name": "NVIDIA TensorRT-LLM", "product": {"product_id": "P0", "name": "x"}}]},
+        {"category": "architecture", "name": "All", "branches": [
+            version("P1", "0.0 to v1.3.0 rc14"), version("P2", "v1.3.0 rc15 or newer"),
+            version("P3", "All versions prior to v0.9")]},
+    ]  # fmt: skip
+    tree["vulnerabilities"][0]["notes"] = [{"category": "summary", "text": "words"}]
+    (record,) = read(tree)
+    (affected,) = record.affected
+    assert record.summary == "words"
+    assert (affected.package.ecosystem, affected.package.name) == (BY_PRODUCT, "NVIDIA TensorRT-LLM")
+    assert [coverage(affected, each) for each in ("0.1", "1.3.0rc14", "1.3.0rc15")] == [
+        Coverage.AFFECTED, Coverage.AFFECTED, Coverage.CLEAR,
+    ]  # fmt: skip
 
 
 def test_csaf_that_names_a_product_it_does_not_describe_is_refused() -> None:

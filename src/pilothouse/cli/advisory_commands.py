@@ -67,7 +67,7 @@ def sync(
     new = asyncio.run(fetch(sources, old, package_names(), _today()))
     store.keep(new)
     added, changed = _compared(old, new)
-    say(f"{len(new.records)} records, dated {new.date}: {added} new, {changed} changed")
+    say(f"fleet {loaded.spec.name}: {len(new.records)} records, dated {new.date}: {added} new, {changed} changed")
     for line in new.unread:
         say(f"not read: {printable(line)}")
     return Exit.OK
@@ -210,7 +210,9 @@ def waive(
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     given = GivenWaiver(waiver=waiver, given_by=pwd.getpwuid(os.getuid()).pw_name, given_at=now)
     store.keep_waivers((*(each for each in store.waivers() if not _same(each.waiver, waiver)), given))
-    say(f"{covers} is waived for {', '.join(deployment) or 'every deployment'} until the end of {expires}")
+    say(
+        f"fleet {loaded.spec.name}: {covers} is waived for {', '.join(deployment) or 'every deployment'} until {expires}"
+    )
     return Exit.OK
 
 
@@ -250,7 +252,7 @@ def unwaive(covers: str, /, *, file: Path | None = None) -> int:
         covers: What the exceptions are for, as they name it.
         file: The fleet file; ./fleet.yaml, else the built-in fleet, if left out.
     """
-    _, store = _fleet(file)
+    loaded, store = _fleet(file)
     given = store.waivers()
     kept = tuple(each for each in given if each.waiver.covers != covers)
     if len(kept) == len(given):
@@ -259,7 +261,7 @@ def unwaive(covers: str, /, *, file: Path | None = None) -> int:
             hint="`pilothouse advisories waivers` lists them; one in the fleet file is taken out there",
         )
     store.keep_waivers(kept)
-    say(f"{len(given) - len(kept)} taken back")
+    say(f"fleet {loaded.spec.name}: {len(given) - len(kept)} taken back")
     return Exit.OK
 
 

@@ -39,12 +39,13 @@ def sync(
     $ pilothouse advisories sync --osv https://api.osv.dev
     $ pilothouse advisories sync --directory /srv/mirror/advisories
 
-    The sources are those of the fleet file, posture.sources, unless they are named here. What was synced before is
-    replaced; where a source fails, it stays. A fleet that runs takes it up within a second.
+    The source is posture.sources.osv of the fleet file, unless others are named here. What was synced before is
+    replaced; where a source fails, it stays. A fleet that runs takes it up within a second. The directory that the fleet
+    file names is not copied: it is read whenever it has changed.
 
     Args:
         osv: The base URL of an OSV API.
-        directory: A directory of advisories in JSON: OSV, GitHub's, CVE's or CSAF records, and archives of them.
+        directory: A directory to copy from, of advisories in JSON (OSV, GitHub's, CVE's or CSAF records) and archives.
         allow_private: The OSV API may be at a private address: a mirror of yours.
         file: The fleet file; ./fleet.yaml, else the built-in fleet, if left out.
     """
@@ -56,7 +57,9 @@ def sync(
     posture = loaded.spec.posture
     if osv is None and directory is None:
         osv, allow_private = posture.osv_url, posture.allow_private_feed or allow_private
-        directory = None if posture.feed_directory is None else Path(posture.feed_directory)
+        if osv is None and posture.feed_directory is not None:
+            say(f"nothing to sync: {posture.feed_directory} is read whenever it has changed")
+            return Exit.OK
     if osv is None and directory is None:
         raise CommandError(
             "there is no source to sync from",

@@ -84,13 +84,15 @@ class WaiverSection(Section):
 
 
 class FeedsSection(Section):
-    """Where `pilothouse advisories sync` looks."""
+    """Where advisories come from, beside those that are built in."""
 
     osv: FeedUrlText | None = Field(
-        default=None, description="The base URL of an OSV API.", examples=["https://api.osv.dev"]
+        default=None,
+        description="The base URL of an OSV API, which `pilothouse advisories sync` asks.",
+        examples=["https://api.osv.dev"],
     )
     directory: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")] | None = Field(
-        default=None, description="A directory of advisory files, relative to the fleet file."
+        default=None, description="A directory of advisory files, relative to the fleet file; it is watched."
     )
     allow_private: bool = Field(default=False, description="The OSV API is at a private address: a mirror of yours.")
 
@@ -113,7 +115,7 @@ class PostureSection(Section):
         "listens on loopback, else `public`.",
     )
     max_feed_age_days: Days | None = Field(default=None, description="From which age on a feed is stale.")
-    sources: FeedsSection = Field(default=FeedsSection(), description="Where advisories are synced from.")
+    sources: FeedsSection = Field(default=FeedsSection(), description="Where advisories come from.")
     rules: list[AdvisoryRuleSection] = Field(default=[], description="Rules before ours.")
     requirements: list[RequirementSection] = Field(default=[], description="Requirements beside ours.")
     waivers: list[WaiverSection] = Field(default=[], description="Exceptions.")

@@ -120,6 +120,19 @@ def test_a_synced_record_judges_the_fleet_and_a_waiver_clears_it(run: Run, tmp_p
     assert {each["outcome"] for each in json.loads(run("check", "--json")[1])} == {"denied"}
 
 
+def test_a_directory_of_the_fleet_file_is_read_and_not_copied(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "fleet.yaml").write_text(FLEET + "posture: {sources: {directory: feed}}\n")
+    (tmp_path / "feed").mkdir()
+    file = tmp_path / "feed" / "one.json"
+    file.write_text(json.dumps(record(database_specific={"severity": "CRITICAL"})))
+    code, _, err = run("sync")
+    assert code == Exit.OK
+    assert "feed is read whenever it has changed" in err
+    assert {each["outcome"] for each in json.loads(run("check", "--json")[1])} == {"denied"}
+    file.unlink()
+    assert {each["outcome"] for each in json.loads(run("check", "--json")[1])} == {"allowed"}
+
+
 def test_lists(run: Run) -> None:
     code, out, err = run("list", "--package", "ray")
     assert code == Exit.OK

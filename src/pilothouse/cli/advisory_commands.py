@@ -40,8 +40,8 @@ def sync(
     $ pilothouse advisories sync --directory /srv/mirror/advisories
 
     The source is posture.sources.osv of the fleet file, unless others are named here. What was synced before is
-    replaced; where a source fails, it stays. A fleet that runs takes it up within a second. The directory that the fleet
-    file names is not copied: it is read whenever it has changed.
+    replaced; where a source fails, it stays. A fleet that runs takes it up within a second. The directory that the
+    fleet file names is not copied: it is read whenever it has changed.
 
     Args:
         osv: The base URL of an OSV API.
@@ -211,11 +211,10 @@ def waive(
         _require_known(name, known, "deployment")
     waiver = Waiver(covers=covers, owner=owner, reason=reason, expires=expires, deployments=deployment)
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-    given = GivenWaiver(waiver=waiver, given_by=pwd.getpwuid(os.getuid()).pw_name, given_at=now)
+    given = GivenWaiver(waiver=waiver, given_by=_user(), given_at=now)
     store.keep_waivers((*(each for each in store.waivers() if not _same(each.waiver, waiver)), given))
-    say(
-        f"fleet {loaded.spec.name}: {covers} is waived for {', '.join(deployment) or 'every deployment'} until {expires}"
-    )
+    whom = ", ".join(deployment) or "every deployment"
+    say(f"fleet {loaded.spec.name}: {covers} is waived for {whom} until the end of {expires}")
     return Exit.OK
 
 
@@ -278,6 +277,14 @@ ADVISORY_COMMANDS: dict[str, Callable[..., int]] = {
     "unwaive": unwaive,
 }
 """The commands, by verb."""
+
+
+def _user() -> str:
+    """Who runs this; a user id where the host knows no name for it, as in containers."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _today() -> dt.date:

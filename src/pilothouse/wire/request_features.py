@@ -14,7 +14,7 @@ MULTIMODAL, VIDEO, STRUCTURED_OUTPUT = "multimodal", "video", "structured_output
 RECOGNISED = frozenset({MULTIMODAL, VIDEO, STRUCTURED_OUTPUT})
 
 _PROMPTS = ("messages", "input", "system", "prompt")
-_MEDIA_OPTIONS = ("mm_processor_kwargs", "media_io_kwargs", "multi_modal_data", "mm_processor_options", "modalities")
+_MEDIA_OPTIONS = ("mm_processor_kwargs", "media_io_kwargs", "multi_modal_data")
 _PLAIN_PARTS = frozenset({"text", "input_text", "output_text", "summary_text", "reasoning_text", "refusal"})
 _PLAIN_ITEMS = frozenset(
     {
@@ -23,7 +23,8 @@ _PLAIN_ITEMS = frozenset(
         "tool_use", "tool_result", "ephemeral",
     }
 )  # fmt: skip
-_STILL = re.compile(r"image|audio")
+_PLAIN = _PLAIN_PARTS | _PLAIN_ITEMS
+_STILL = re.compile(r"(?!.*video).*(image|audio)")
 _MEDIA = re.compile(r"image|audio|video|media|file|document|pixel|mm_", re.IGNORECASE)
 _GRAMMARS = ("structured_outputs", "grammar", "json_schema", "output_format", "output_config")
 _FREE_CHOICES = (None, "auto", "none")
@@ -53,7 +54,7 @@ def _media(value: Any) -> Iterator[str]:
             yield from _media(each)
     elif isinstance(value, dict):
         kind = value.get("type")
-        if kind is not None and kind not in _PLAIN_PARTS and kind not in _PLAIN_ITEMS:
+        if kind is not None and not (isinstance(kind, str) and kind in _PLAIN):
             yield from _named(str(kind))
         for key, each in value.items():
             if kind == "tool_use" and key == "input":
@@ -65,7 +66,7 @@ def _media(value: Any) -> Iterator[str]:
 
 
 def _named(name: str) -> Iterable[str]:
-    return (MULTIMODAL,) if _STILL.search(name) else (MULTIMODAL, VIDEO)
+    return (MULTIMODAL,) if _STILL.match(name) else (MULTIMODAL, VIDEO)
 
 
 def _asks_for_structure(fields: Mapping[str, msgspec.Raw]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.cli.fleet_loading import load_checked, overrides_of
+from pilothouse.cli.fleet_loading import load_checked, overrides_of, require_allowed, verdicts_on
 from pilothouse.cli.fleet_record import base_url, read_record, take_lock
 from pilothouse.cli.leftovers import end_children, living_children, wait_gone
 from pilothouse.cli.listeners import bound_address, listen
@@ -48,6 +48,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
     loaded = load_checked(path, overrides, env)
     for warning in loaded.warnings:
         say(f"warning: {warning}")
+    require_allowed(loaded, verdicts_on(loaded, env))
     spec = loaded.spec
     routes = _require_engines(spec)
     require_for_workers(spec.gateway, spec.token_issuers)

@@ -21,6 +21,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 
 from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
 from pilothouse.config.auth_section import AuthSection
+from pilothouse.config.posture_section import PostureSection
 from pilothouse.config.secret_references import PATTERN, check_reference
 from pilothouse.config.section import Section as Section
 from pilothouse.config.simulate_section import SimulateSection
@@ -491,6 +492,9 @@ class FleetFile(Section):
     gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
     controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
     auth: AuthSection = Field(default=AuthSection(), description="Who may call, beside holders of the fleet's keys.")
+    posture: PostureSection = Field(
+        default=PostureSection(), description="What advisories allow to serve, beside the rules that are built in."
+    )
     simulate: SimulateSection = Field(
         default=SimulateSection(), description="What `pilothouse simulate` runs the fleet with; nothing else reads it."
     )

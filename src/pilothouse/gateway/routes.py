@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pilothouse.gateway import answers
+from pilothouse.gateway.candidates import candidates_for
 from pilothouse.gateway.exchange import Exchange
 from pilothouse.gateway.usage_request import UsageRequest
 from pilothouse.model.errors import Refusal
@@ -16,8 +17,6 @@ from pilothouse.wire.http1 import Request
 
 if TYPE_CHECKING:
     from pilothouse.gateway.client_connection import ClientConnection
-    from pilothouse.gateway.routing_table import ModelEntry
-    from pilothouse.wire.inference_body import InferenceBody
 
 BYTES_PER_TOKEN = 4
 """English text under a byte-pair tokenizer; only weighs load, so a factor of two does no harm."""
@@ -113,9 +112,12 @@ def dispatch(client: "ClientConnection", request: Request) -> None:
         answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route)
         return
     candidates = entry.routes.get(route)
-    if not candidates:
-        answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
-        return
+    if not candidates or entry.withholds:
+        found = candidates_for(entry, body, route)
+        if isinstance(found, Refusal):
+            answers.refuse(client, request, found, model=body.model, route=route)
+            return
+        candidates = found
     limit = body.max_output_tokens
     expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
     weight = len(body.data) // BYTES_PER_TOKEN + 1 + expected
@@ -188,13 +190,3 @@ def _model_not_found(name: str) -> Refusal:
     shown = name if len(name) <= 100 else f"{name[:100]}..."
     message = f"The model `{shown}` does not exist or you do not have access to it."
     return Refusal(code="model_not_found", message=message, param="model")
-
-
-def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Refusal:
-    """Why a model of the fleet cannot serve a request now."""
-    if route not in entry.routes:
-        spoken = ", ".join(sorted(entry.routes))
-        message = f"The model `{body.model}` does not serve {route.value}; it serves {spoken or 'nothing'}."
-        return Refusal(code="route_not_supported", message=message)
-    message = f"No replica of the model `{body.model}` is ready to take requests now."
-    return Refusal(code="no_ready_replica", message=message)

@@ -40,9 +40,12 @@ class Delays:
 
 
 class ModelEntry:
-    """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not."""
+    """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not.
 
-    __slots__ = ("delays", "meters", "queue", "replica_count", "routes", "view")
+    `withholds`: some deployment must not get every request, so that requests have to be looked at.
+    """
+
+    __slots__ = ("delays", "meters", "queue", "replica_count", "routes", "view", "withholds")
 
     def __init__(
         self, view: ModelView, replicas: Mapping[ReplicaId, Replica], meters: ModelMeters, limits: GatewayLimits
@@ -51,6 +54,7 @@ class ModelEntry:
         self.meters = meters
         self.queue: ModelQueue | None = None
         self.delays = {route: Delays(view.timeouts.get(route, Timeouts()), limits) for route in Route}
+        self.withholds = any(deployment.without for deployment in view.deployments)
         self.replica_count = sum(len(deployment.replicas) for deployment in view.deployments)
         self.routes: dict[Route, tuple[Candidate, ...]] = {}
         # One object for all replicas of a deployment: what was made of a client's headers is kept by its identity.
@@ -73,6 +77,8 @@ class ModelEntry:
         """What all replicas that take turns can have under way; `None` if one does not say."""
         slots = tokens = 0
         for deployment in self.view.deployments:
+            if deployment.quarantined:
+                continue
             ready = sum(replica.state is ReplicaState.READY for replica in deployment.replicas)
             if ready and deployment.capacity is None:
                 return None
@@ -109,13 +115,14 @@ def build(
 ) -> tuple[RoutingTable, list[Replica]]:
     """The table of `snapshot`, and the replicas of `previous` that are in it no more.
 
-    Only Ready replicas are candidates; one that is draining finishes the exchanges it has through their own reference.
+    Only Ready replicas are candidates, and none of a quarantined deployment; one that is no candidate any more finishes
+    the exchanges it has through their own reference.
     """
     known = previous.replicas if previous is not None else {}
     replicas: dict[ReplicaId, Replica] = {}
     for model in snapshot.models:
         for deployment in model.deployments:
-            for view in deployment.replicas:
+            for view in () if deployment.quarantined else deployment.replicas:
                 if view.state is not ReplicaState.READY or view.endpoint is None:
                     continue
                 old = known.get(view.id)

@@ -123,6 +123,11 @@ _ROWS = (
         "Change the parameter named in the message.",
     ),
     _row(
+        "feature_withheld", _CLIENT, 400, "The model does not take this kind of request at present",
+        "An advisory keeps requests that use the feature named in the message away from every deployment of the model.",
+        "Send the request without it. Operators: `pilothouse advisories check` shows why, and which version clears it.",
+    ),
+    _row(
         "malformed_http", _CLIENT, 400, "The request is not valid HTTP/1.1",
         "The request line, a header or the framing of the body breaks RFC 9112, or could be read in two ways.",
         "Use an HTTP client library; do not send both content-length and transfer-encoding.",
@@ -338,6 +343,22 @@ _ROWS = (
         "config_not_found", _CONFIG, None, "The fleet file does not exist",
         "The path given is not a readable file.",
         "Check the path, or leave it out to use ./fleet.yaml or the built-in fleet.",
+    ),
+    _row(
+        "posture_denied", _CONFIG, None, "A deployment may not serve",
+        "An advisory about its engine, or a requirement of the posture, denies it. Nothing was started.",
+        "Take the version or leave out the feature that the message names, or record a waiver with "
+        "`pilothouse advisories waive`.",
+    ),
+    _row(
+        "feed_unreachable", _CONFIG, None, "A feed of advisories cannot be asked",
+        "The OSV API does not answer, answers otherwise than it should, or is at an address that is refused.",
+        "Check posture.sources.osv; a mirror at a private address needs allow_private. What was synced before stays.",
+    ),
+    _row(
+        "feed_unreadable", _CONFIG, None, "A directory of advisories cannot be read",
+        "It is missing, cannot be listed, or has too many files.",
+        "Check posture.sources.directory. What was synced before stays.",
     ),
     _row(
         "secret_not_found", _CONFIG, None, "A secret could not be read",

@@ -68,6 +68,8 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     `served_model` is the name the engine wants to hear (`None`: the public name as the client sent it).
     `reserved_headers` (lower case) and `reserved_fields` (top-level body fields) are never taken from a client.
     `reports_stream_usage`: the engine honours `stream_options.include_usage`.
+    `quarantined`: its posture denies it, so that it takes no new turns.
+    `without`: the features whose requests it must not get.
     `progress_field`: the engine hears only by writing that a client has gone. With this body field it writes while it
     reads a prompt; and it is asked for a stream, whatever the client asked for.
     `salt_field` is the body field that partitions the engine's prefix cache; each tenant gets a salt of its own.
@@ -87,6 +89,8 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     salt_field: str | None = None
     priority_field: str | None = None
     priorities: dict[Tier, int] = {}
+    quarantined: bool = False
+    without: tuple[str, ...] = ()
     replicas: tuple[ReplicaView, ...] = ()
 
 

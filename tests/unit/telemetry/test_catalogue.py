@@ -18,6 +18,7 @@ COUNTS_OF_THINGS = {
     "pilothouse_workers",
     "pilothouse_board_problems",
     "pilothouse_replica_state",
+    "pilothouse_deployment_posture",
     "pilothouse_engine_requests_running",
     "pilothouse_engine_requests_waiting",
 }

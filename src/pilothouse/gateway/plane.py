@@ -13,6 +13,7 @@ from pilothouse.gateway.callers import Callers
 from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.model_queue import ModelQueue
+from pilothouse.gateway.queue_handover import Counters
 from pilothouse.gateway.routing_table import Candidate, ModelEntry, RoutingTable
 from pilothouse.gateway.upstream import Replica
 from pilothouse.model.errors import Refusal
@@ -89,6 +90,7 @@ class DataPlane:
         self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {}, meters, limits)
         self.callers = Callers()
         self.queue_settings = QueueSettings()
+        self.queue_counters: Counters = {}  # of the worker before this one
         self.workers = 1  # each has its part of the replicas' capacity
         self.queues: dict[str, ModelQueue] = {}
         self.turns: Turns | None = None  # without one nobody is limited and nothing is put on record
@@ -143,6 +145,7 @@ class DataPlane:
             queue = self.queues[name] = ModelQueue(
                 self.queue_settings, own, self.meters.queue(name), self.loop.call_soon, time.monotonic_ns
             )
+            queue.restore(self.queue_counters.get(name, {}))
         queue.set_capacity(own)
         entry.queue = queue
 

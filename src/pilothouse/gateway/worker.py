@@ -28,6 +28,7 @@ from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.host_load import SHARE_EVERY_S, HostLoad
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
+from pilothouse.gateway.queue_handover import QueueHandover
 from pilothouse.gateway.tls import CertificateWatch, make_context
 from pilothouse.gateway.turn_log import TurnLog
 from pilothouse.gateway.turns import Turns
@@ -94,6 +95,8 @@ class Worker:
         )
         self._plane.queue_settings = _queue_settings(boot.queue)
         self._plane.workers = boot.workers
+        self._handover = QueueHandover(Path(boot.board_dir), boot.index)
+        self._plane.queue_counters = self._handover.latest()
         self._host_load = HostLoad(Path(boot.board_dir), boot.index)
         callers = self._plane.callers
         self._link = ControllerLink(boot.control_socket, boot.index, self._apply, callers, self._reread_tenants)
@@ -194,6 +197,7 @@ class Worker:
         self._plane.follow_clock()
         for queue in self._plane.queues.values():
             queue.tick()
+        self._handover.keep(self._plane.queues)
         if self._access_log is not None:
             self._access_log.flush()
         self._host_load.look_around()

@@ -51,7 +51,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
     require_allowed(loaded, verdicts_on(loaded, env))
     spec = loaded.spec
     routes = _require_engines(spec)
-    require_for_workers(spec.gateway)
+    require_for_workers(spec.gateway, spec.token_issuers)
     paths = fleet_paths(spec.name, env)
     paths.create()
     with contextlib.ExitStack() as undo:
@@ -62,7 +62,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
         admin = [undo.enter_context(each) for each in listen(spec.controller.listen, setting="controller.listen")]
         asyncio.run(fetch_weights(spec, paths, env))
         ensure_admin_token(paths.admin_token)
-        with KeyStore(paths.database, paths.pepper) as store:
+        with KeyStore(spec.controller.database or paths.database, paths.pepper) as store:
             key, _ = ensure_operator_key(store, paths.credentials, spec.name)
         boot = SupervisorBoot(
             fleet=spec.name,
@@ -74,6 +74,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
             admin_fd=os.dup(admin[0].fileno()),
             lock_fd=os.dup(lock),
             spec=spec.gateway,
+            token_issuers=spec.token_issuers,
         )
     url = base_url(boot.gateway, tls=spec.gateway.tls is not None)
     return PreparedFleet(paths=paths, boot=boot, welcome=welcome(url, key, routes))

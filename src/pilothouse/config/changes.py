@@ -8,7 +8,10 @@ import msgspec
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
-_OF_THE_WORKERS = tuple(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces"))
+_OF_THE_WORKERS = (
+    *(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces")),
+    *("gateway.shared_limits", "gateway.queue", "auth"),
+)
 _RESTART = " (takes effect with `pilothouse restart`)"
 
 
@@ -41,6 +44,7 @@ def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
     for line in _differences(_flat_settings(old), _flat_settings(new)):
         yield f"~ {line}{_RESTART if line.startswith(_OF_THE_WORKERS) else _NEXT_START}"
     yield from (f"~ {line}" for line in _differences(_flat_timeouts(old), _flat_timeouts(new)))
+    yield from (f"~ {line}" for line in _differences(_flat_prices(old), _flat_prices(new)))
     yield from (f"~ {line}" for line in _differences(_flat_posture(old), _flat_posture(new)))
 
 
@@ -71,6 +75,7 @@ def _flat(deployment: DeploymentSpec) -> dict[str, Any]:
         "engine": deployment.engine.name,
         "engine.version": deployment.engine.version,
         "replicas": deployment.replicas,
+        "capacity": None if deployment.capacity is None else msgspec.to_builtins(deployment.capacity),
     }
     flat |= {f"engine.args.{name}": value for name, value in deployment.engine.args.items()}
     if deployment.weights is not None:
@@ -86,6 +91,7 @@ def _flat(deployment: DeploymentSpec) -> dict[str, Any]:
 
 
 def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
+    redis = spec.gateway.shared_limits.redis
     return {
         "fleet": spec.name,
         "gateway.listen": str(spec.gateway.listen),
@@ -94,8 +100,13 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         "gateway.access_log.sample": spec.gateway.access_log_sample,
         "gateway.traces": None if spec.gateway.traces is None else msgspec.to_builtins(spec.gateway.traces),
         "gateway.cors.origins": list(spec.gateway.cors_origins) or None,
+        "gateway.shared_limits.redis": None if redis is None else _Secret(redis),
+        "gateway.shared_limits.open_share": spec.gateway.shared_limits.open_share,
+        **{f"gateway.queue.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.queue).items()},
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
+        "controller.database": None if spec.controller.database is None else _Secret(spec.controller.database),
+        **{f"auth.jwt.issuers[{each.issuer}]": msgspec.to_builtins(each) for each in spec.token_issuers},
     }
 
 
@@ -103,6 +114,13 @@ def _flat_timeouts(spec: FleetSpec) -> dict[str, Any]:
     rules = {f"gateway.timeouts.{route}": rule for route, rule in spec.gateway.timeouts.items()}
     rules |= {f"models.{model.name}.timeouts": model.timeouts for model in spec.models}
     return {f"{path}.{name}": value for path, rule in rules.items() for name, value in _set(rule).items()}
+
+
+def _flat_prices(spec: FleetSpec) -> dict[str, Any]:
+    return {
+        f"models.{model.name}.price": None if model.price is None else msgspec.to_builtins(model.price)
+        for model in spec.models
+    }
 
 
 def _flat_posture(spec: FleetSpec) -> dict[str, Any]:

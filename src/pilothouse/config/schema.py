@@ -20,12 +20,14 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
+from pilothouse.config.auth_section import AuthSection
 from pilothouse.config.posture_section import PostureSection
 from pilothouse.config.secret_references import PATTERN, check_reference
 from pilothouse.config.section import Section as Section
 from pilothouse.config.simulate_section import SimulateSection
 from pilothouse.config.sources import parse_source
-from pilothouse.model.spec import GatewayLimits
+from pilothouse.model.spec import GatewayLimits, QueueSpec
+from pilothouse.model.tenants import Tier
 from pilothouse.policy.affinity.scores import DEFAULT_POLICY, POLICIES
 from pilothouse.policy.workload.classify import Workload
 
@@ -35,6 +37,7 @@ DEFAULT_FLEET = "default"
 DEFAULT_GATEWAY_LISTEN = "127.0.0.1:8080"
 DEFAULT_CONTROLLER_LISTEN = "127.0.0.1:8081"
 _LIMITS = GatewayLimits()
+_QUEUE = QueueSpec()
 
 _WEEK_S = 7 * 86_400.0
 _TEBIBYTE = 2**40
@@ -197,6 +200,16 @@ class UpstreamSection(_WithShortForm):
         return {"url": text}
 
 
+class CapacitySection(Section):
+    """What one replica can have under way."""
+
+    slots: int = Field(ge=1, le=1_000_000, description="Requests at once.")
+    tokens: int = Field(ge=1, le=1_000_000_000_000, description="Tokens in its KV cache.")
+
+
+Price = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
 class DeploymentSection(Section):
     """A pinned way to serve the model: engine, weights or upstream, and how many replicas."""
 
@@ -212,6 +225,11 @@ class DeploymentSection(Section):
         default=None, description="The server to call, for the engine `openai` only."
     )
     replicas: int = Field(default=1, ge=0, le=1024, description="How many instances to run.")
+    capacity: CapacitySection | None = Field(
+        default=None,
+        description="What one replica can have under way; what is beyond it waits in the gateway. Left out: what the "
+        "engine's driver knows of it (llamacpp), else requests never wait in the gateway.",
+    )
 
 
 class TimeoutsSection(Section):
@@ -260,6 +278,16 @@ class RoutingSection(Section):
     )
 
 
+class PriceSection(Section):
+    """What a model's tokens cost, for a million of them, in the currency of all prices of the fleet."""
+
+    input: Price = Field(default=0.0, description="A million input tokens.")
+    output: Price = Field(default=0.0, description="A million output tokens.")
+    cached_input: Price | None = Field(
+        default=None, description="A million input tokens that a cache had. Left out: as much as others."
+    )
+
+
 class ModelSection(_WithShortForm):
     """A model: its weights' source or a server's URL, or a mapping with its deployments."""
 
@@ -271,6 +299,7 @@ class ModelSection(_WithShortForm):
     deployments: list[DeploymentSection] = Field(min_length=1, description="The ways to serve it, one at least.")
     timeouts: TimeoutsSection = Field(default=TimeoutsSection(), description="Time-outs of this model.")
     routing: RoutingSection = Field(default=RoutingSection(), description="How its requests find their replica.")
+    price: PriceSection | None = Field(default=None, description="What its tokens cost. Left out: nothing.")
 
     @classmethod
     def widen(cls, text: str) -> dict[str, Any]:
@@ -363,6 +392,55 @@ class TracesSection(Section):
     )
 
 
+class SharedLimitsSection(Section):
+    """How limits are kept when several workers, or the gateways of several hosts, share them."""
+
+    redis: SecretText | None = Field(
+        default=None,
+        description="The URL of a Redis (or Valkey) that all hosts share, as a reference, for it has a password. Left "
+        "out: limits are of this host, and its controller keeps them.",
+        examples=["${env:REDIS_URL}"],
+    )
+    when_unavailable: Literal["open", "closed"] = Field(
+        default="open",
+        description="What a worker does that cannot reach the keeper of the limits once it has spent what it held: "
+        "`open` admits a share of each limit, `closed` nothing that a limit counts.",
+    )
+    open_share: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of each limit that one worker then admits. Left out: one part for each worker.",
+    )
+
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class TierSection(Section):
+    """A class of service, by shares of a model's capacity."""
+
+    guarantee: Share = Field(description="What it gets as soon as it asks for it.")
+    ceiling: Share = Field(default=1.0, gt=0, description="What it never has more of while others could come.")
+
+
+class QueueSection(Section):
+    """The queues before models whose capacity is used up. Each worker has its part of the capacity, and its own."""
+
+    max_waiting: int = Field(default=_QUEUE.max_waiting, ge=0, le=1_000_000, description="Requests that may wait.")
+    max_waiting_tokens: int = Field(
+        default=_QUEUE.max_waiting_tokens, ge=0, le=1_000_000_000_000, description="Tokens of all that wait."
+    )
+    max_wait_s: Seconds = Field(default=_QUEUE.max_wait_s, description="Seconds that one may wait.")
+    aging_s: Seconds = Field(
+        default=_QUEUE.aging_s, description="Seconds after which a tier that was not served gets the next place."
+    )
+    tiers: dict[Literal[tuple(map(str, Tier))], TierSection] = Field(  # type: ignore[valid-type]
+        default={}, description="Shares that replace those of a tier: `realtime`, `standard` or `batch`."
+    )
+
+
 class GatewaySection(Section):
     """The data plane: what clients call."""
 
@@ -380,6 +458,10 @@ class GatewaySection(Section):
     access_log: AccessLogSection | None = Field(default=None, description="The access log. Left out: none.")
     traces: TracesSection | None = Field(default=None, description="Traces. Left out: none.")
     cors: CorsSection | None = Field(default=None, description="Calls from web pages. Left out: none may.")
+    shared_limits: SharedLimitsSection = Field(
+        default=SharedLimitsSection(), description="How limits are kept that several workers share."
+    )
+    queue: QueueSection = Field(default=QueueSection(), description="The queues before models.")
 
 
 class ControllerSection(Section):
@@ -387,6 +469,13 @@ class ControllerSection(Section):
 
     listen: ListenText = Field(
         default=DEFAULT_CONTROLLER_LISTEN, description="HOST:PORT to listen on; port 0 asks the system for a free one."
+    )
+    database: SecretText | None = Field(
+        default=None,
+        description="The URL of a PostgreSQL database for tenants, keys and the ledger (`postgresql://USER:PASSWORD@"
+        "HOST/NAME`), as a reference; needs `pip install 'pilothouse[postgresql]'`. Left out: a SQLite file under the "
+        "fleet's state directory.",
+        examples=["${env:DATABASE_URL}"],
     )
 
 
@@ -402,6 +491,7 @@ class FleetFile(Section):
     ]
     gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
     controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
+    auth: AuthSection = Field(default=AuthSection(), description="Who may call, beside holders of the fleet's keys.")
     posture: PostureSection = Field(
         default=PostureSection(), description="What advisories allow to serve, beside the rules that are built in."
     )

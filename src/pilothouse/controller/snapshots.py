@@ -1,4 +1,4 @@
-"""What the workers are told: the fleet file, the replicas and the keys as one immutable snapshot."""
+"""What the workers are told of the fleet: the fleet file and the replicas as one immutable snapshot."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ import msgspec
 from pilothouse.controller.replica import Replica
 from pilothouse.engines.registry import driver
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.fleet import DeploymentView, FleetSnapshot, KeyView, ModelView, ReplicaState
+from pilothouse.model.fleet import Capacity, DeploymentView, FleetSnapshot, ModelView, ReplicaState
 from pilothouse.model.ids import FleetName, ModelName, ReplicaId
 from pilothouse.model.posture import Outcome
 from pilothouse.model.requests import Route
@@ -24,7 +24,6 @@ _logger = logging.getLogger(__name__)
 def build(
     spec: FleetSpec,
     replicas: Iterable[Replica],
-    keys: tuple[KeyView, ...],
     created: Mapping[ModelName, int],
     posture: Callable[[DeploymentSpec], Verdict | None],
     *,
@@ -44,7 +43,6 @@ def build(
     return FleetSnapshot(
         fleet=spec.name,
         version=version,
-        keys=keys,
         models=tuple(
             ModelView(
                 name=model.name,
@@ -61,6 +59,7 @@ def build(
                     ),
                 ),
                 timeouts=_timeouts(spec, model),
+                price=model.price,
             )
             for model in spec.models
         ),
@@ -84,10 +83,21 @@ def _view(deployment: DeploymentSpec, replicas: Iterable[Replica], verdict: Verd
         reserved_fields=engine.reserved_fields,
         reports_stream_usage=engine.reports_stream_usage,
         progress_field=engine.progress_field,
+        capacity=_capacity(deployment),
+        salt_field=engine.salt_field,
+        priority_field=engine.priority_field,
+        priorities=dict(engine.priorities(deployment)),
         quarantined=verdict is not None and verdict.outcome is Outcome.DENIED,
         without=() if verdict is None else verdict.without,
         replicas=tuple(replica.view() for replica in replicas),
     )
+
+
+def _capacity(deployment: DeploymentSpec) -> Capacity | None:
+    told = deployment.capacity
+    if told is not None:
+        return Capacity(slots=told.slots, tokens=told.tokens)
+    return driver(deployment.engine.name).capacity(deployment)
 
 
 def ready_replicas(snapshot: FleetSnapshot) -> set[ReplicaId]:

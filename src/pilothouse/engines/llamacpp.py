@@ -17,7 +17,7 @@ from pilothouse.engines.gguf import read_shape
 from pilothouse.engines.launch_features import LLAMACPP_FEATURES, FeatureRule
 from pilothouse.engines.llamacpp_arguments import check_arguments
 from pilothouse.engines.llamacpp_host import HostOptions
-from pilothouse.model.fleet import Endpoint
+from pilothouse.model.fleet import Capacity, Endpoint
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec
 
@@ -161,6 +161,13 @@ class LlamaCppDriver(Driver):
             cache = round(tokens * (k_bytes + v_bytes))
         prompt_cache: int = arguments["cache-ram"] * 1024 * 1024
         return size + cache + prompt_cache + _OVERHEAD_BYTES
+
+    def capacity(self, deployment: DeploymentSpec) -> Capacity | None:
+        """Its slots, and the context they have together; `None` where the context is the model's own."""
+        arguments = {**_defaults(deployment.engine.args), **deployment.engine.args}
+        if not arguments.get("ctx-size") or "parallel" not in arguments:
+            return None
+        return Capacity(slots=arguments["parallel"], tokens=arguments["ctx-size"])
 
     def read_state(self, deployment: DeploymentSpec, body: bytes) -> Mapping[EngineGauge, float]:
         """The use of the cache, from the list of slots. With `kv-unified` each slot shows the whole cache as its."""

@@ -1,7 +1,10 @@
 """One inference request on its way to an engine and back: one owner, one end.
 
-    connecting > waiting > (collecting | assembling | holding > streaming | passing) > ended
+    (admitting > queued >) connecting > waiting > (collecting | assembling | holding > streaming | passing) > ended
 
+- *admitting*: the keeper of shared limits is asked whether the tenant may have one request more.
+- *queued*: the model's capacity is used up; others are served first. A request may come back here once, before a byte
+  of its answer was sent.
 - *connecting*: a replica is chosen, a connection to it is being made.
 - *waiting*: the request is sent, the response's head is not here yet.
 - *collecting*: an answer that is not a stream is gathered, so that its failure can still be a real HTTP status.
@@ -11,21 +14,24 @@
 - *passing*: a body too large to gather goes through as it comes.
 
 Whatever the end is, `_end` runs once: it gives back the in-flight tokens, ends the upstream connection one way or the
-other, and counts the request.
+other, and counts the request. The turn is settled before the last bytes of the answer leave.
 """
 
-import enum
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pilothouse.gateway import answers
+from pilothouse.gateway.exchange_entry import ExchangeEntry
+from pilothouse.gateway.exchange_record import Phase
 from pilothouse.gateway.heads import client_head, trace_lines
 from pilothouse.gateway.routing_table import Candidate, ModelEntry
-from pilothouse.gateway.tracing import begin_span, end_span, engine_trace
+from pilothouse.gateway.tracing import engine_trace
 from pilothouse.model.errors import Refusal
-from pilothouse.model.ids import ReplicaId, RequestId
+from pilothouse.model.fleet import DeploymentView
+from pilothouse.model.ids import ReplicaId
+from pilothouse.model.ledger import Outcome
 from pilothouse.model.requests import Route, Usage
 from pilothouse.model.units import DurationNs, seconds
 from pilothouse.policy.retry import Failure, classify_loss
@@ -38,11 +44,9 @@ from pilothouse.wire.http1 import LAST_CHUNK, Request, chunk
 from pilothouse.wire.inference_body import InferenceBody
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pilothouse.gateway.client_connection import ClientConnection
-    from pilothouse.gateway.upstream import PendingConnection, Replica, UpstreamConnection
-    from pilothouse.telemetry.traces import Span
+    from pilothouse.gateway.turns import Turn
+    from pilothouse.gateway.upstream import PendingConnection, UpstreamConnection
 
 MAX_COLLECTED_BYTES = 1024 * 1024
 """Up to 1 MiB of an answer is gathered before its head is sent; engines write a whole answer at once."""
@@ -55,53 +59,22 @@ _SECOND = 1e9
 _JSON_LINES = b"content-type: application/json\r\n"
 
 
-class Phase(enum.Enum):
-    """Where an exchange is."""
-
-    CONNECTING = enum.auto()
-    WAITING = enum.auto()
-    COLLECTING = enum.auto()
-    ASSEMBLING = enum.auto()
-    HOLDING = enum.auto()
-    STREAMING = enum.auto()
-    PASSING = enum.auto()
-    ENDED = enum.auto()
-
-
 # For the usual path: a module's name is looked up at once, an enumeration's member through its class (40 ns each).
 _CONNECTING, _WAITING, _ENDED = Phase.CONNECTING, Phase.WAITING, Phase.ENDED
 _OK, _ENGINE_ERROR = Reason.OK, Reason.ENGINE_ERROR
 
 
-class Exchange:
+class Exchange(ExchangeEntry):
     """One request for an engine. Made with the whole request, it ends by calling `client.ended` or with the client."""
 
     __slots__ = (
         "_added",
         "_assembly",
-        "_attempts",
-        "_body",
-        "_candidates",
-        "_client",
         "_collected",
         "_connection",
-        "_delays",
         "_failed",
-        "_first_content_at",
-        "_meters",
         "_pending",
-        "_phase",
-        "_read_at",
         "_relay",
-        "_replica",
-        "_request",
-        "_route",
-        "_sent_at",
-        "_span",
-        "_started_at",
-        "_status",
-        "_weight",
-        "id",
     )
 
     def __init__(
@@ -114,26 +87,9 @@ class Exchange:
         entry: ModelEntry,
         weight: int,
     ) -> None:
-        self.id: RequestId = client.plane.new_request_id()
-        self._client = client
-        self._request = request
-        self._body = body
-        self._route = route
-        self._candidates = candidates
-        self._meters = entry.meters
-        self._delays = entry.delays[route]
-        self._weight = weight  # tokens that the request counts for while it is in flight
-        self._phase = _CONNECTING
-        self._started_at = client.received_at
-        self._read_at = client.read_at
-        self._sent_at = 0
-        self._first_content_at = 0
-        self._status = 0
-        self._attempts = 0
+        super().__init__(client, request, body, route, candidates, entry, weight)
         self._failed: tuple[ReplicaId, ...] = ()
         self._added = inference_body.NOTHING
-        self._span: Span | None = None
-        self._replica: Replica | None = None
         self._connection: UpstreamConnection | None = None
         self._pending: PendingConnection | None = None
         self._collected: list[bytes] | None = None
@@ -143,14 +99,36 @@ class Exchange:
     # Towards the engine.
 
     def start(self) -> None:
-        """Choose a replica and send the request."""
+        """See that the tenant's limits allow the request, choose a replica, and send it."""
         plane = self._client.plane
         plane.retry_budget.requests += 1
         traces = plane.traces
         if traces is not None and traces.samples(self._request.trace, self.id):
-            key, age_ns = self._client.key, time.monotonic_ns() - self._started_at
-            self._span = begin_span(traces, self._request, self._body, self._route, self.id, key, age_ns)
-        self._attempt()
+            self._begin_span(traces)
+        caller = self._client.caller
+        if plane.turns is not None and caller is not None:
+            read_at = self._read_at
+            self._turn = plane.turns.begin(caller, self._body, read_at, read_at + plane.wall_offset)
+            self._admit(self._turn)
+        elif caller is not None:
+            self._enter(caller)
+
+    def send_back(self) -> None:
+        """The place is needed for a more urgent request, and nobody has seen a byte of this one's answer."""
+        self._drop_upstream()
+        if self._replica is not None:
+            self._replica.release(self._weight)
+            self._replica = None
+        self._status = 0
+        self._relay = self._assembly = self._collected = None
+        self._wait_for_place()
+
+    @property
+    def generated(self) -> int:
+        """Pieces of the answer that have been generated so far, as far as they are seen here."""
+        if self._relay is not None:
+            return self._relay.pieces
+        return self._assembly.pieces if self._assembly is not None else 0
 
     def _attempt(self) -> None:
         index = self._client.plane.choose(self._candidates, self.id, self._failed)
@@ -182,7 +160,7 @@ class Exchange:
         if body.stream or deployment.progress_field is not None:
             self._added = inference_body.additions(body, self._route, deployment)
         try:
-            data = inference_body.for_engine(body, deployment, self._added)
+            data = inference_body.for_engine(body, deployment, self._added, self._engine_fields(deployment))
         except msgspec.DecodeError as error:
             connection.abort()
             self._fail(inference_body.unreadable(error))
@@ -212,12 +190,12 @@ class Exchange:
             connection.transport.writelines((head, data))
         self._sent_at = time.monotonic_ns()
 
-    def _arm(self, delay: DurationNs) -> None:
-        """Wait no longer than `delay` for the next step, nor past the end of the whole."""
-        wheel, total = self._client.plane.wheel, self._delays.total
-        if total:
-            delay = DurationNs(max(0, min(delay, self._read_at + total - wheel.now)))
-        wheel.arm(self._client, delay)
+    def _engine_fields(self, deployment: DeploymentView) -> bytes:
+        if deployment.salt_field is None and deployment.priority_field is None:
+            return b""
+        caller = self._client.caller
+        assert caller is not None, "no request gets here without a key"
+        return caller.engine_fields(deployment)
 
     def on_connect_failed(self, reason: str) -> None:
         """The connection could not be had: another replica may do."""
@@ -287,7 +265,7 @@ class Exchange:
         streams = self._status < 300 and connection.head().event_stream
         if streams and self._body.stream:
             self._phase = Phase.HOLDING
-            self._relay = EventRelay(hides_usage=self._added.usage, hides_progress=self._added.progress)
+            self._relay = EventRelay(self._route, hides_usage=self._added.usage, hides_progress=self._added.progress)
         elif streams and self._added.stream:
             self._phase = Phase.ASSEMBLING
             self._assembly = Assembly(self._route)
@@ -305,6 +283,8 @@ class Exchange:
         if plane.cors.enabled:
             lines += client.cors_lines(request)
         head = client_head(request, status, lines, length=len(body), own_id=self.id, overhead_ns=overhead_ns)
+        if self._turn is not None:
+            self._settle(self._turn, Outcome.COMPLETED if status < 400 else Outcome.FAILED, usage, 0)
         client.transport.write(head + body)
         self._end(status, _OK if status < 400 else _ENGINE_ERROR, usage, keep_alive=request.keep_alive)
 
@@ -320,8 +300,12 @@ class Exchange:
                 self._first_content_at = time.monotonic_ns()
                 if self._span is not None:
                     self._span.mark(genai_names.FIRST_TOKEN_EVENT)
+            if (last or relay.ended) and self._turn is not None:
+                self._settle(self._turn, Outcome.COMPLETED, relay.usage, relay.pieces)
             if self._phase is Phase.HOLDING:
                 self._phase = Phase.STREAMING
+                if self._ticket is not None and self._queue is not None:
+                    self._queue.first_byte(self._ticket)
                 client.transport.write(self._head(length=None) + (self._framed(events) if events else b""))
                 if not client.writable:
                     self.client_paused()
@@ -354,6 +338,8 @@ class Exchange:
             self._client.transport.write(self._head(length=self._declared_length()))
             if not self._client.writable:
                 self.client_paused()
+        if self._turn is not None and self._connection is not None and self._connection.parser.complete:
+            self._settle(self._turn, Outcome.COMPLETED if self._status < 400 else Outcome.FAILED, None, 0)
         if data:
             self._client.transport.write(data if self._declared_length() is not None else self._framed(data))
 
@@ -491,6 +477,19 @@ class Exchange:
 
     # The end.
 
+    def _end_turn(self, turn: "Turn", reason: str, usage: Usage | None) -> None:
+        """Of a turn that was not settled before its end."""
+        if not self._sent_at:
+            turn.give_up(time.monotonic_ns())
+            return
+        if reason == Reason.OK:
+            outcome = Outcome.COMPLETED
+        elif reason == Reason.CLIENT_DISCONNECTED:
+            outcome = Outcome.CANCELLED
+        else:
+            outcome = Outcome.INTERRUPTED if self._phase in (Phase.STREAMING, Phase.PASSING) else Outcome.FAILED
+        self._settle(turn, outcome, usage, self.generated)
+
     def _drop_upstream(self) -> None:
         """Stop the engine's work on this request, if it has any."""
         if self._pending is not None:
@@ -503,12 +502,20 @@ class Exchange:
     def _release(self) -> None:
         """Give back what is in flight, once."""
         self._phase = Phase.ENDED
+        if self._turn is not None and not self._turn.ended:
+            self._end_turn(self._turn, Reason.ENGINE_ERROR, None)
+        if self._ticket is not None:
+            self._leave(self._ticket, None)
         if self._replica is not None:
             self._replica.release(self._weight)
             self._replica = None
 
     def _end(self, status: int, reason: str, usage: Usage | None, *, keep_alive: bool) -> None:
-        client, meters = self._client, self._meters
+        turn = self._turn
+        if turn is not None and not turn.ended:
+            self._end_turn(turn, reason, usage)
+        if self._ticket is not None:
+            self._leave(self._ticket, usage)
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()
@@ -518,59 +525,8 @@ class Exchange:
         replica, self._replica = self._replica, None
         if replica is not None:
             replica.release(self._weight)
-        now = time.monotonic_ns()
-        sent_at, first_content_at, started_at = self._sent_at, self._first_content_at, self._started_at
-        access_log = client.plane.access_log
-        if access_log is not None and (access_log.takes_all or access_log.takes(self.id, status)):
-            body, request, key = self._body, self._request, client.key
-            assert key is not None, "no request gets here without a key"
-            alias = replica.alias if replica is not None else None
-            access_log.note(
-                (self._route, status, reason, body.model, key.tenant, key.id, alias, body.stream),
-                now,
-                self.id,
-                now - started_at,
-                len(request.body),
-                self._attempts,
-                sent_at - self._read_at if sent_at else 0,
-                first_content_at - started_at if first_content_at else 0,
-                request.request_id,
-                usage,
-            )
-        overhead_ns = sent_at - self._read_at if sent_at else 0
-        meters.exchange_ended(self._route, status, reason, (now - started_at) / _SECOND, overhead_ns / _SECOND, usage)
-        if first_content_at:
-            meters.first_token.observe((first_content_at - started_at) / _SECOND)
-            if usage is not None and usage.output_tokens > 1:
-                meters.inter_token.observe((now - first_content_at) / _SECOND / (usage.output_tokens - 1))
-        client.ended(keep_alive=keep_alive)
-
-    def _end_span(self, status: int, reason: str, usage: Usage | None) -> None:
-        span, self._span = self._span, None
-        if span is None:
-            return
-        replica = self._replica
-        candidate = next((each for each in self._candidates if each.replica is replica), None)
-        end_span(
-            span,
-            status=status,
-            reason=reason,
-            engine=candidate.deployment.engine if candidate is not None else None,
-            deployment=candidate.deployment.name if candidate is not None else None,
-            replica=replica.alias if replica is not None else None,
-            attempts=self._attempts,
-            overhead_ns=self._sent_at - self._read_at if self._sent_at else 0,
-            usage=usage,
-        )
-
-    def _guarded(self, step: "Callable[[], None]") -> None:
-        """Run a step that the event loop or an upstream began."""
-        if self._phase is Phase.ENDED:
-            return
-        try:
-            step()
-        except Exception as error:
-            self.on_defect(error)
+        self._tell_end(status, reason, usage, replica)
+        self._client.ended(keep_alive=keep_alive)
 
     def on_defect(self, error: Exception) -> None:
         """An exception that must not have happened ends this exchange, and nothing else."""

@@ -3,23 +3,20 @@
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-import msgspec
-
 from pilothouse.gateway import answers
+from pilothouse.gateway.candidates import candidates_for
 from pilothouse.gateway.exchange import Exchange
-from pilothouse.gateway.routing_table import Candidate
+from pilothouse.gateway.usage_request import UsageRequest
 from pilothouse.model.errors import Refusal
-from pilothouse.model.fleet import KeyView
 from pilothouse.model.requests import Route
+from pilothouse.model.tenants import Scope
+from pilothouse.store import tenant_usage as usage
 from pilothouse.telemetry.catalogue import NO_MODEL, UNKNOWN_MODEL, Reason
 from pilothouse.wire import inference_body, openai
 from pilothouse.wire.http1 import Request
-from pilothouse.wire.request_features import features_used
 
 if TYPE_CHECKING:
     from pilothouse.gateway.client_connection import ClientConnection
-    from pilothouse.gateway.routing_table import ModelEntry
-    from pilothouse.wire.inference_body import InferenceBody
 
 BYTES_PER_TOKEN = 4
 """English text under a byte-pair tokenizer; only weighs load, so a factor of two does no harm."""
@@ -31,6 +28,7 @@ _INFERENCE = {route.value.encode(): route for route in Route}
 _MODELS = b"/v1/models"
 _LIVEZ = b"/livez"
 _READYZ = b"/readyz"
+_USAGE = usage.PATH.encode()
 _READ = (b"GET", b"HEAD")
 
 OTHER_ROUTE = "other"
@@ -42,6 +40,8 @@ def _allowed(path: bytes) -> tuple[bytes, ...]:
         return (b"POST",)
     if path in (_MODELS, _LIVEZ, _READYZ) or _model_id(path):
         return _READ
+    if path == _USAGE:
+        return (b"GET",)
     return ()
 
 
@@ -55,19 +55,18 @@ def label(request: Request | None) -> str:
     """The request's route as a metric label: one of a bounded set."""
     if request is None:
         return OTHER_ROUTE
-    if request.path in _INFERENCE or request.path in (_MODELS, _LIVEZ, _READYZ):
+    if request.path in _INFERENCE or request.path in (_MODELS, _LIVEZ, _READYZ, _USAGE):
         return request.path.decode()
     return f"{_MODELS.decode()}/{{id}}" if _model_id(request.path) else OTHER_ROUTE
 
 
 def check(client: "ClientConnection", request: Request) -> Refusal | None:
     """Whether a request may go on, by its head alone."""
-    verdict = _admit(client, request)
-    return verdict if isinstance(verdict, Refusal) else None
+    return _admit(client, request)
 
 
-def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | None:
-    """The key behind a request, `None` where none is needed, or why it goes no further."""
+def _admit(client: "ClientConnection", request: Request) -> Refusal | None:
+    """Why a request goes no further, by its head alone."""
     path, method = request.path, request.method
     allowed = _allowed(path)
     if not allowed:
@@ -80,7 +79,12 @@ def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | 
         return Refusal(code="method_not_allowed", message=message)
     if path in (_LIVEZ, _READYZ):
         return None
-    return client.authenticate(request)
+    caller = client.authenticate(request)
+    if isinstance(caller, Refusal):
+        return caller
+    if path == _USAGE:
+        return caller.may(Scope.USAGE)
+    return caller.may(Scope.INFERENCE if path in _INFERENCE else Scope.MODELS)
 
 
 def dispatch(client: "ClientConnection", request: Request) -> None:
@@ -89,52 +93,36 @@ def dispatch(client: "ClientConnection", request: Request) -> None:
     if route is None or request.method != b"POST":
         _serve_other(client, request)
         return
-    key = client.authenticate(request)
-    if isinstance(key, Refusal):
-        answers.refuse(client, request, key, model=NO_MODEL, route=route)
+    caller = client.authenticate(request)
+    if isinstance(caller, Refusal):
+        answers.refuse(client, request, caller, model=NO_MODEL, route=route)
+        return
+    if not caller.infers:
+        refused = caller.may(Scope.INFERENCE)
+        assert refused is not None
+        answers.refuse(client, request, refused, model=NO_MODEL, route=route)
         return
     body = inference_body.read(request.body, route)
     if isinstance(body, Refusal):
         answers.refuse(client, request, body, model=NO_MODEL, route=route)
         return
     entry = client.plane.table.models.get(body.model)
-    if entry is None:
+    if entry is None or not caller.sees(body.model):
         refusal = _model_not_found(body.model)
         answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route)
         return
     candidates = entry.routes.get(route)
-    if not candidates:
-        answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
-        return
-    if entry.withholds:
-        permitted = _permitted(entry, candidates, body, route)
-        if isinstance(permitted, Refusal):
-            answers.refuse(client, request, permitted, model=body.model, route=route)
+    if not candidates or entry.withholds:
+        found = candidates_for(entry, body, route)
+        if isinstance(found, Refusal):
+            answers.refuse(client, request, found, model=body.model, route=route)
             return
-        candidates = permitted
+        candidates = found
     limit = body.max_output_tokens
     expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
     weight = len(body.data) // BYTES_PER_TOKEN + 1 + expected
     exchange = client.exchange = Exchange(client, request, body, route, candidates, entry, weight)
     exchange.start()
-
-
-def _permitted(
-    entry: "ModelEntry", candidates: tuple[Candidate, ...], body: "InferenceBody", route: Route
-) -> tuple[Candidate, ...] | Refusal:
-    """The candidates whose deployment may get the features that a request uses; at least one."""
-    try:
-        used = features_used(body.fields)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return Refusal(code="invalid_json", message=f"The body could not be read: {error}.")
-    found = tuple(each for each in candidates if used.isdisjoint(each.deployment.without))
-    if found:
-        return found
-    if any(route in each.routes and used.isdisjoint(each.without) for each in entry.view.deployments):
-        return _unservable(entry, body, route)  # another deployment may, once it is ready
-    withheld = sorted(used.intersection(name for each in candidates for name in each.deployment.without))
-    message = f"The model `{body.model}` does not take requests with {', '.join(withheld)} at present."
-    return Refusal(code="feature_withheld", message=message)
 
 
 def _serve_other(client: "ClientConnection", request: Request) -> None:
@@ -146,10 +134,14 @@ def _serve_other(client: "ClientConnection", request: Request) -> None:
         answers.count(client, request, own_id, model=NO_MODEL, route=label(request), status=200, reason=Reason.OK)
         answers.answer(client, request, 200, answers.TEXT, b"", own_id=own_id, extra=permission)
         return
-    key = _admit(client, request)
-    if isinstance(key, Refusal):
-        extra = ((b"allow", b", ".join(allowed)),) if key.code == "method_not_allowed" else ()
-        answers.refuse(client, request, key, model=NO_MODEL, route=label(request), extra=extra)
+    refusal = _admit(client, request)
+    if refusal is not None:
+        extra = ((b"allow", b", ".join(allowed)),) if refusal.code == "method_not_allowed" else ()
+        answers.refuse(client, request, refusal, model=NO_MODEL, route=label(request), extra=extra)
+        return
+    if request.path == _USAGE:
+        question = client.exchange = UsageRequest(client, request, label(request))
+        question.start()
         return
     _serve_local(client, request)
 
@@ -164,10 +156,11 @@ def _serve_local(client: "ClientConnection", request: Request) -> None:
         content_type = answers.TEXT
         status, body = _readiness(client, verbose=b"verbose" in request.query.split(b"&"))
     elif path == _MODELS:
-        body = openai.model_list(table.snapshot.models)
+        seen = tuple(model for model in table.snapshot.models if client.sees(model.name))
+        body = openai.model_list(seen)
     else:
         entry = table.models.get(_model_id(path))
-        if entry is None:
+        if entry is None or not client.sees(entry.view.name):
             refusal = _model_not_found(_model_id(path))
             answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=label(request))
             return
@@ -197,13 +190,3 @@ def _model_not_found(name: str) -> Refusal:
     shown = name if len(name) <= 100 else f"{name[:100]}..."
     message = f"The model `{shown}` does not exist or you do not have access to it."
     return Refusal(code="model_not_found", message=message, param="model")
-
-
-def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Refusal:
-    """Why a model of the fleet cannot serve a request now."""
-    if route not in entry.routes:
-        spoken = ", ".join(sorted(entry.routes))
-        message = f"The model `{body.model}` does not serve {route.value}; it serves {spoken or 'nothing'}."
-        return Refusal(code="route_not_supported", message=message)
-    message = f"No replica of the model `{body.model}` is ready to take requests now."
-    return Refusal(code="no_ready_replica", message=message)

@@ -1,4 +1,4 @@
-"""What a fleet snapshot means to this worker: models to routes to replicas, and keys to tenants.
+"""What a fleet snapshot means to this worker: models to routes to replicas.
 
 A table is built once per snapshot and swapped by reference. Replicas live on from table to table as long as they
 listen on the same endpoint, with their connections and their counts.
@@ -7,8 +7,9 @@ listen on the same endpoint, with their connections and their counts.
 from collections.abc import Callable, Mapping
 
 from pilothouse.gateway.meters import Meters, ModelMeters
+from pilothouse.gateway.model_queue import ModelQueue
 from pilothouse.gateway.upstream import Replica
-from pilothouse.model.fleet import DeploymentView, FleetSnapshot, KeyView, ModelView, ReplicaState, ReplicaView
+from pilothouse.model.fleet import Capacity, DeploymentView, FleetSnapshot, ModelView, ReplicaState, ReplicaView
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import GatewayLimits, Timeouts
@@ -44,13 +45,14 @@ class ModelEntry:
     `withholds`: some deployment must not get every request, so that requests have to be looked at.
     """
 
-    __slots__ = ("delays", "meters", "replica_count", "routes", "view", "withholds")
+    __slots__ = ("delays", "meters", "queue", "replica_count", "routes", "view", "withholds")
 
     def __init__(
         self, view: ModelView, replicas: Mapping[ReplicaId, Replica], meters: ModelMeters, limits: GatewayLimits
     ) -> None:
         self.view = view
         self.meters = meters
+        self.queue: ModelQueue | None = None
         self.delays = {route: Delays(view.timeouts.get(route, Timeouts()), limits) for route in Route}
         self.withholds = any(deployment.without for deployment in view.deployments)
         self.replica_count = sum(len(deployment.replicas) for deployment in view.deployments)
@@ -71,13 +73,28 @@ class ModelEntry:
                 )
 
     @property
+    def capacity(self) -> Capacity | None:
+        """What all replicas that take turns can have under way; `None` if one does not say."""
+        slots = tokens = 0
+        for deployment in self.view.deployments:
+            if deployment.quarantined:
+                continue
+            ready = sum(replica.state is ReplicaState.READY for replica in deployment.replicas)
+            if ready and deployment.capacity is None:
+                return None
+            if deployment.capacity is not None:
+                slots += ready * deployment.capacity.slots
+                tokens += ready * deployment.capacity.tokens
+        return Capacity(slots=slots, tokens=tokens) if slots else None
+
+    @property
     def ready_count(self) -> int:
         """Replicas that take new turns."""
         return len({candidate.replica.id for candidates in self.routes.values() for candidate in candidates})
 
 
 class RoutingTable:
-    """One snapshot, ready for look-ups by byte string and name."""
+    """One snapshot, ready for look-ups by name."""
 
     def __init__(
         self, snapshot: FleetSnapshot, replicas: dict[ReplicaId, Replica], meters: Meters, limits: GatewayLimits
@@ -87,7 +104,6 @@ class RoutingTable:
         self.models = {
             str(model.name): ModelEntry(model, replicas, meters.model(model.name), limits) for model in snapshot.models
         }
-        self.keys: dict[bytes, KeyView] = {bytes.fromhex(key.digest): key for key in snapshot.keys}
 
 
 def build(

@@ -226,6 +226,23 @@ _ROWS = (
         "The key's scopes leave out what the request asks for, or the request comes from outside the key's networks.",
         "Use another key, or have the operator widen this one (`pilothouse keys show`).",
     ),
+    _row(
+        "invalid_token", _AUTH, 401, "The bearer token is not accepted",
+        "The JWT is damaged, not signed by an issuer of the fleet file, made for another audience, not valid yet, or "
+        "its claims name no tenant. The message says which.",
+        "Get a new token from the issuer; the operator finds what is accepted under auth.jwt in the fleet file.",
+    ),
+    _row(
+        "token_expired", _AUTH, 401, "The bearer token has expired",
+        "The JWT's time is over.",
+        "Get a new token from the issuer, and check the clock of whoever makes them.",
+    ),
+    _row(
+        "token_keys_unavailable", _AUTH, 503, "The issuer's keys are not there yet",
+        "The gateway has no keys of the token's issuer, or fetches them again because the token names a new one.",
+        "Try again in a moment. If it stays, the gateway cannot reach the issuer's jwks_url.",
+        retryable=True, retry_after_s=1,
+    ),
     # What a tenant has used up.
     _row(
         "rate_limit_exceeded", _CAPACITY, 429, "A limit is reached",
@@ -246,6 +263,13 @@ _ROWS = (
         "admit nothing meanwhile.",
         "Retry; `pilothouse status` shows whether the controller, or Redis, is reachable.",
         retryable=True, retry_after_s=1,
+    ),
+    _row(
+        "usage_unavailable", _CAPACITY, 503, "The usage cannot be read now",
+        "Usage comes from the ledger, which the controller reads: it does not answer, or too many ask at once. Turns "
+        "are recorded all the same.",
+        "Try again; `pilothouse status` shows whether the controller is there.",
+        retryable=True, retry_after_s=2,
     ),
     # What the fleet cannot do now.
     _row(

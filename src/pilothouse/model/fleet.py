@@ -7,9 +7,10 @@ import enum
 
 import msgspec
 
-from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
+from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import Timeouts
+from pilothouse.model.tenants import Price, Tier
 
 
 class ReplicaState(enum.StrEnum):
@@ -54,6 +55,13 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: Endpoint | None = None
 
 
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica, or all of a deployment, can have under way: requests, and tokens in KV caches."""
+
+    slots: int
+    tokens: int
+
+
 class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     """A pinned tuple that can serve a model, with what its engine's driver says about requests.
 
@@ -64,6 +72,9 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     `without`: the features whose requests it must not get.
     `progress_field`: the engine hears only by writing that a client has gone. With this body field it writes while it
     reads a prompt; and it is asked for a stream, whatever the client asked for.
+    `salt_field` is the body field that partitions the engine's prefix cache; each tenant gets a salt of its own.
+    `priority_field` is the one of its priority, and `priorities` what it hears for each tier.
+    `capacity` is what one replica can have under way, `None` if that is not known: then nobody waits for it here.
     """
 
     name: DeploymentName
@@ -74,6 +85,10 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     reserved_fields: tuple[str, ...] = ()
     reports_stream_usage: bool = True
     progress_field: str | None = None
+    capacity: Capacity | None = None
+    salt_field: str | None = None
+    priority_field: str | None = None
+    priorities: dict[Tier, int] = {}
     quarantined: bool = False
     without: tuple[str, ...] = ()
     replicas: tuple[ReplicaView, ...] = ()
@@ -82,27 +97,20 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     """A public model name and the deployments that can serve it. `created` is in seconds since the epoch.
 
-    `timeouts` are its rules by route, where there are any; what they leave open is the gateway's limits.
+    `timeouts` are its rules by route, where there are any; what they leave open is the gateway's limits. `price` is
+    what its tokens cost, `None` for nothing.
     """
 
     name: ModelName
     created: int
     deployments: tuple[DeploymentView, ...]
     timeouts: dict[Route, Timeouts] = {}
-
-
-class KeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """A credential as the gateway knows it. `digest` is HMAC-SHA-256(pepper, key) in hexadecimal."""
-
-    id: KeyId
-    tenant: TenantId
-    digest: str
+    price: Price | None = None
 
 
 class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a worker needs to serve. `version` grows with every change."""
+    """The models and their replicas. `version` grows with every change."""
 
     fleet: FleetName
     version: int
     models: tuple[ModelView, ...] = ()
-    keys: tuple[KeyView, ...] = ()

@@ -9,6 +9,7 @@ from pilothouse.telemetry.catalogue import METRICS, MetricSpec, Source
 
 UNITS = ("_seconds", "_bytes", "_ratio", "_total", "_info")
 COUNTS_OF_THINGS = {
+    "pilothouse_queue_waiting",
     "pilothouse_in_flight_requests",
     "pilothouse_in_flight_tokens",
     "pilothouse_connections",

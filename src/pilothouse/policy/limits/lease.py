@@ -5,9 +5,9 @@ import math
 
 import msgspec
 
+from pilothouse.model.leases import LeaseAnswer, LeaseReport, LimitKind, SharedLimit
 from pilothouse.model.tenants import BudgetLimit, Level, RateLimit
 from pilothouse.model.units import SECOND, DurationNs, WallNs
-from pilothouse.policy.limits.authority import LeaseAnswer, LeaseReport, LimitKind, SharedLimit
 from pilothouse.policy.limits.decision import MONEY_WINDOWS, LimitRefusal, Window
 from pilothouse.policy.limits.windows import TOKEN, Rate, period_of
 
@@ -65,9 +65,11 @@ class Lease:
         "_drains_at",
         "_followed_at",
         "_followed_spent",
+        "_is_fresh",
         "_last",
         "_pace",
         "_refund_mark",
+        "_reported_asked",
         "_reported_mark",
         "_spec",
         "asked",
@@ -89,7 +91,7 @@ class Lease:
         self.level = level
         self.window = window
         self._spec = spec
-        self.limit = _shared(f"{level.name}:{subject}:{window.name}".lower(), window, spec)
+        self.limit = _shared(shared_name(level, subject, window), window, spec)
         self.period_ends = 0 if self.limit.kind is LimitKind.BUDGET else _LONGEST
         self.credit = 0
         self.expires_at = 0
@@ -99,6 +101,8 @@ class Lease:
         self._reported_mark = self.mark
         self.left = 0
         self.asked = 0
+        self._reported_asked = 0
+        self._is_fresh = False  # the last report was answered
         self.least_asked = 0
         self.spare: Spare | None = None
         self._refund_mark = _NO_MARK
@@ -172,8 +176,13 @@ class Lease:
         """What to tell the authority. What is not kept is not spent from here on either."""
         self.mark.reported = True
         self._reported_mark = self.mark
+        self._reported_asked = self.asked
         self.mark = Mark(self.mark.value)
         self.credit = min(self.credit, max(self.asked, self._ahead) if now < self.expires_at else 0)
+        if self.asked and self.credit < self.least_asked:
+            # Too little for any of the requests that wait. The authority may give it to another worker, and its answer
+            # may be lost: so it is given back here, and comes back with the answer if that is enough.
+            self.credit = 0
         want = max(0, self.asked - self.credit)
         return LeaseReport(
             limit=self.limit,
@@ -196,13 +205,28 @@ class Lease:
         self.expires_at = sent_at + settings.term - settings.margin
         self._reported_mark.value = self.mark.value = answer.used + answer.returned
         self.left = answer.left
-        self.asked = 0
+        self._have_been_told()
+        self._is_fresh = True
         self.spare = None
         if self.limit.kind is LimitKind.RATE:
             self._drains_at = sent_at + (answer.used - answered_us) * 1000
         self._last = answer
         if answer.refunded == self.refunded:
             self._refund_mark = _NO_MARK
+
+    def unanswered(self) -> None:
+        """There was no answer to the report."""
+        self._is_fresh = False
+        self._have_been_told()
+
+    def _have_been_told(self) -> None:
+        # Who asked since the report waits for the next one.
+        self.asked -= self._reported_asked
+        self._reported_asked = 0
+
+    def may_have_more(self, amount: int) -> bool:
+        """Whether the authority, by its last answer, can give so much; not if it did not answer."""
+        return self._is_fresh and max(0, self.credit) + self.left >= amount
 
     def shortage(self, amount: int, now: int, wall: int) -> LimitRefusal:
         """Why a request for `amount` is refused after the authority was asked."""
@@ -260,6 +284,11 @@ class Spare:
 
 
 _NO_ANSWER = LeaseAnswer(name="", held=0, left=0, spent=0, refunded=0, used=0, returned=0)
+
+
+def shared_name(level: Level, subject: str, window: Window) -> str:
+    """What the authority calls a limit."""
+    return f"{level.name}:{subject}:{window.name}".lower()
 
 
 def _shared(name: str, window: Window, spec: RateLimit | BudgetLimit | int) -> SharedLimit:

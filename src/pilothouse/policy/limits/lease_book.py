@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from pilothouse.model.leases import LeaseAnswers, LeaseBatch, LeaseReport
 from pilothouse.model.tenants import BudgetLimit, Limits, RateLimit
-from pilothouse.policy.limits.authority import LeaseAnswers, LeaseBatch, LeaseReport
 from pilothouse.policy.limits.decision import RATE_WINDOWS, Window
 from pilothouse.policy.limits.lease import Lease, LeaseSettings
 from pilothouse.policy.limits.leased_plan import LeasedPlan
@@ -75,6 +75,9 @@ class LeaseBook(PlanBook["_Leases", LeasedPlan]):
 
     def unanswered(self, now: int) -> None:
         """The authority did not answer what was collected. The next collection tells it again."""
+        for lease in self._sent.values():
+            lease.unanswered()
+        self._sent = {}
         for plan in self._touched:
             plan.fall_back(now)
 

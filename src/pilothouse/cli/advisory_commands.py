@@ -348,6 +348,8 @@ def _show(verdicts: "Sequence[Verdict]", *, json: bool) -> None:
         console.print(Text.assemble(f"{each.deployment}: ", (printable(headline(each)), style)))
         for line in reasons(each):
             console.print(Text(f"  {printable(line)}"))
+        if quiet := len(each.findings) - len(each.acting):
+            console.print(Text(f"  {quiet} more do nothing here: what they need is off, or they are waived (--json)"))
     if not verdicts:
         say("advisories apply to none of the fleet's engines")
 

@@ -72,8 +72,11 @@ class PostureWatch:
         return found is not None and found.outcome is Outcome.DENIED
 
     def statuses(self) -> tuple[PostureStatus, ...]:
-        """What an operator sees, for the deployments of the fleet file that advisories can apply to."""
-        found = map(self.verdict, _deployments(self._spec))
+        """What an operator sees, for the deployments of the fleet file that advisories can apply to.
+
+        Nothing before `start()`: the admin API answers from the first moment.
+        """
+        found = map(self.verdict, _deployments(self._spec)) if self._knowledge is not None else ()
         return tuple(
             PostureStatus(
                 deployment=DeploymentName(each.deployment),

@@ -49,6 +49,7 @@ def test_a_version_is_judged(run: Run) -> None:
     assert code == Exit.ERROR
     assert out.startswith("VLLM==0.14.0: denied; vllm 0.14.0, cleared by 0.30.0\n")
     assert "takes multimodal CVE-2026-22778 (critical)" in out
+    assert "more do nothing here" in out
     assert "denies CVE-2026-48746 (critical)" in err
     assert "CVE-2026-22778" not in err, "what takes a feature is not what denies"
 

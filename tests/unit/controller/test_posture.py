@@ -14,6 +14,7 @@ import pytest
 
 from pilothouse.config.paths import FleetPaths
 from pilothouse.controller import posture as posture_module
+from pilothouse.controller.posture import PostureWatch
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import DeploymentView, ReplicaState
 from pilothouse.model.posture import Outcome, PostureSpec, Requirement, Waiver
@@ -93,6 +94,11 @@ async def test_a_new_record_quarantines_and_its_withdrawal_lets_serve_again(
         await wait_until(lambda: not view(worker).quarantined, "the end of the quarantine")
         assert it.pids() == pids
         assert it.controller.status().ready
+
+
+async def test_before_the_start_nothing_is_known(fleet: MakeFleet, feed: Feed, paths: FleetPaths) -> None:
+    spec = with_posture(fleet(1), feed)
+    assert PostureWatch(spec, paths.advisories_dir, lambda: None).statuses() == ()
 
 
 async def test_a_denied_deployment_is_not_started_until_a_waiver_allows_it(

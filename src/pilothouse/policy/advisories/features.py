@@ -66,6 +66,9 @@ class OverlayEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     reads: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.reason} (told by {', '.join(self.reads)})" if self.reads else self.reason
+
 
 class FeatureTable:
     """The features there are."""
@@ -73,16 +76,8 @@ class FeatureTable:
     def __init__(self, features: Sequence[Feature]) -> None:
         self._by_name = {each.name: each for each in features}
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._by_name
-
     def __iter__(self) -> Iterator[Feature]:
         return iter(self._by_name.values())
-
-    def title(self, name: str) -> str:
-        """What a feature is, for people."""
-        found = self._by_name.get(name)
-        return found.title if found else name
 
     def withholdable(self, name: str) -> bool:
         """Whether the gateway can keep requests of this feature away."""

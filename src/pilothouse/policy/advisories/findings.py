@@ -38,6 +38,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         summary: What it is.
         reason: Why the state is what it is.
         needs: The features it needs to bite, in words; `None`: none that we know of.
+        why: Why it is said to need them, and what in a launch tells.
         fixed: The version that clears it; `None` if none is known.
         sources: What each record says of the versions, where they differ. The widest counts.
         rule: The rule that decided, or `UNMATCHED`.
@@ -53,6 +54,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     summary: str
     reason: str
     needs: str | None
+    why: tuple[str, ...]
     fixed: str | None
     sources: tuple[str, ...]
     rule: str
@@ -106,6 +108,7 @@ class Judge:
             summary=advisory.summary,
             reason=reason,
             needs=None if advisory.when is None else str(advisory.when),
+            why=advisory.why,
             fixed=None if hit.fix is None else index.bounds.text(hit.fix),
             sources=index.said(hit.advisory),
             rule=rule,

@@ -21,7 +21,7 @@ class Advisory(msgspec.Struct, frozen=True, kw_only=True):
         severity: The highest that a record gives.
         published: The earliest day that a record gives, `YYYY-MM-DD`; `None` if none does.
         when: What it needs to bite; `None`: nothing that we know of.
-        why: The overlay's reasons.
+        why: The overlay's reasons, with the arguments and variables that tell.
     """
 
     ids: tuple[str, ...]
@@ -87,7 +87,7 @@ def _advisory(records: list[OsvRecord], conditions: Mapping[str, list[OverlayEnt
         severity=worst(map(severity_of, records)),
         published=min(published) if published else None,
         when=when if entries else None,
-        why=tuple(each.reason for each in entries),
+        why=tuple(map(str, entries)),
     )
 
 

@@ -80,10 +80,6 @@ class Bounds:
         """Where a version is."""
         return self._at.get(key) or 2 * bisect_left(self._keys, key)
 
-    def key(self, position: int) -> VersionKey:
-        """The version at an odd position."""
-        return self._keys[position // 2]
-
     def text(self, position: int) -> str:
         """The version at an odd position, or words for those between two."""
         if position % 2:

@@ -53,10 +53,6 @@ def test_outermost_leaves_out_parts() -> None:
 
 
 def test_what_a_table_knows() -> None:
-    assert "images" in FEATURES
-    assert "wings" not in FEATURES
-    assert FEATURES.title("connector") == "a connector"
-    assert FEATURES.title("wings") == "wings"
     assert FEATURES.withholdable("tools")
     assert not FEATURES.withholdable("connector")
     assert not FEATURES.withholdable("wings")

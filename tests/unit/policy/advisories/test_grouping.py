@@ -49,12 +49,13 @@ def test_a_record_that_was_withdrawn_later_is_gone() -> None:
 
 
 def test_the_overlay_finds_an_advisory_by_any_of_its_ids() -> None:
-    images = OverlayEntry(ids=("GHSA-1",), when=Predicate(feature="images"), reason="because")
+    images = OverlayEntry(ids=("GHSA-1",), when=Predicate(feature="images"), reason="because", reads=("x", "y"))
     tools = OverlayEntry(ids=("CVE-1", "GHSA-1"), when=Predicate(feature="tools"), reason="and")
     aliased = record("CVE-1", aliases=("GHSA-1",))
     (one,) = unite([aliased], [images])
     assert one.when == Predicate(feature="images")
-    assert one.why == ("because",)
+    assert one.why == ("because (told by x, y)",)
     (both,) = unite([aliased], [images, tools])
     assert str(both.when) == "tools or images"
+    assert both.why == ("and", "because (told by x, y)")
     assert unite([record("CVE-9")], [images])[0].when is None

@@ -61,7 +61,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
         admin = [undo.enter_context(each) for each in listen(spec.controller.listen, setting="controller.listen")]
         asyncio.run(fetch_weights(spec, paths, env))
         ensure_admin_token(paths.admin_token)
-        with KeyStore(paths.database, paths.pepper) as store:
+        with KeyStore(spec.controller.database or paths.database, paths.pepper) as store:
             key, _ = ensure_operator_key(store, paths.credentials, spec.name)
         boot = SupervisorBoot(
             fleet=spec.name,

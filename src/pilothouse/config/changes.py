@@ -104,6 +104,7 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         **{f"gateway.queue.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.queue).items()},
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
+        "controller.database": None if spec.controller.database is None else _Secret(spec.controller.database),
         **{f"auth.jwt.issuers[{each.issuer}]": msgspec.to_builtins(each) for each in spec.token_issuers},
     }
 

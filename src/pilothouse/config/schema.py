@@ -469,6 +469,13 @@ class ControllerSection(Section):
     listen: ListenText = Field(
         default=DEFAULT_CONTROLLER_LISTEN, description="HOST:PORT to listen on; port 0 asks the system for a free one."
     )
+    database: SecretText | None = Field(
+        default=None,
+        description="The URL of a PostgreSQL database for tenants, keys and the ledger (`postgresql://USER:PASSWORD@"
+        "HOST/NAME`), as a reference; needs `pip install 'pilothouse[postgresql]'`. Left out: a SQLite file under the "
+        "fleet's state directory.",
+        examples=["${env:DATABASE_URL}"],
+    )
 
 
 class FleetFile(Section):

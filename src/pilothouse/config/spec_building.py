@@ -76,7 +76,10 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
             cors_origins=tuple(file.gateway.cors.origins) if file.gateway.cors is not None else (),
             timeouts={Route(path): Timeouts(**each.model_dump()) for path, each in file.gateway.timeouts.items()},
         ),
-        controller=ControllerSpec(listen=parse_listen(file.controller.listen)),
+        controller=ControllerSpec(
+            listen=parse_listen(file.controller.listen),
+            database=builder.secret(file.controller.database, ("controller", "database")),
+        ),
         token_issuers=builder.token_issuers(file.auth),
     )
     return spec, builder.missing
@@ -115,7 +118,7 @@ class _Builder:
     def shared_limits(self, section: SharedLimitsSection) -> SharedLimitsSpec:
         """Where limits are kept, and what is admitted without that."""
         return SharedLimitsSpec(
-            redis=self._secret(section.redis, ("gateway", "shared_limits", "redis")),
+            redis=self.secret(section.redis, ("gateway", "shared_limits", "redis")),
             open_share=section.open_share if section.when_unavailable == "open" else 0.0,
         )
 
@@ -127,9 +130,10 @@ class _Builder:
         return WeightsSpec(source=source, sha256=section.sha256)
 
     def _upstream(self, section: UpstreamSection, path: SpecPath) -> UpstreamSpec:
-        return UpstreamSpec(url=section.url, model=section.model, api_key=self._secret(section.api_key, path))
+        return UpstreamSpec(url=section.url, model=section.model, api_key=self.secret(section.api_key, path))
 
-    def _secret(self, reference: str | None, path: SpecPath) -> str | None:
+    def secret(self, reference: str | None, path: SpecPath) -> str | None:
+        """What a reference leads to; if it leads to nothing, that is noted."""
         if reference is None:
             return None
         try:

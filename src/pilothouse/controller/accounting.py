@@ -80,12 +80,19 @@ class Accounting:
     async def run(self) -> None:
         """Fill the ledger, until cancelled."""
         rounds = 0
+        is_away = False
         while True:
             await asyncio.sleep(FILL_EVERY_S)
             try:
                 await asyncio.to_thread(self._fill)
             except PilothouseError as error:
-                _logger.error("the ledger takes no rows; they wait in the spool", extra={"reason": error.message})
+                if not is_away:
+                    _logger.error("the ledger takes no rows; they wait in the spool", extra={"reason": error.message})
+                is_away = True
+            else:
+                if is_away:
+                    _logger.warning("the ledger takes rows again")
+                is_away = False
             rounds += 1
             if rounds % _FORGET_EVERY == 0:
                 self._authority.forget(_now_us())

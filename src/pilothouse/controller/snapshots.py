@@ -74,6 +74,9 @@ def _view(deployment: DeploymentSpec, replicas: Iterable[Replica]) -> Deployment
         reports_stream_usage=engine.reports_stream_usage,
         progress_field=engine.progress_field,
         capacity=_capacity(deployment),
+        salt_field=engine.salt_field,
+        priority_field=engine.priority_field,
+        priorities=dict(engine.priorities(deployment)),
         replicas=tuple(replica.view() for replica in replicas),
     )
 

@@ -18,6 +18,7 @@ from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import Capacity, Endpoint
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec
+from pilothouse.model.tenants import Tier
 
 REPLICA_KEY_VARIABLE = "PILOTHOUSE_REPLICA_KEY"
 """The environment variable that carries a replica's key: unlike its arguments, others on the host cannot read it."""
@@ -62,6 +63,8 @@ class Driver(abc.ABC):
         progress_field: The body field that makes it write while it reads a prompt, for an engine that hears only by
             writing that its client has gone; it is then asked for a stream whatever the client asked for. `None` for an
             engine that watches its connections.
+        salt_field: The body field that partitions its prefix cache, so that tenants cannot read each other's.
+        priority_field: The body field of a request's priority. Sent where `priorities()` has any.
         readiness: The probe that says whether it can serve.
         metrics_path: Where it shows Prometheus text; `None` if it does not.
         gauges: The engine's metric names, and what each one means here.
@@ -75,6 +78,8 @@ class Driver(abc.ABC):
     reserved_fields: ClassVar[tuple[str, ...]] = ()
     reports_stream_usage: ClassVar[bool] = True
     progress_field: ClassVar[str | None] = None
+    salt_field: ClassVar[str | None] = None
+    priority_field: ClassVar[str | None] = None
     readiness: ClassVar[ProbeSpec]
     metrics_path: ClassVar[str | None] = None
     gauges: ClassVar[Mapping[str, EngineGauge]] = MappingProxyType({})
@@ -113,6 +118,10 @@ class Driver(abc.ABC):
     def memory_bytes(self, deployment: DeploymentSpec, weights: Path | None) -> int | None:
         """Host memory that one replica may come to need, in bytes; `None` if that cannot be said."""
         return None
+
+    def priorities(self, deployment: DeploymentSpec) -> Mapping[Tier, int]:
+        """What the engine hears as the priority of each tier; empty where it does not schedule by it."""
+        return {}
 
     def capacity(self, deployment: DeploymentSpec) -> Capacity | None:
         """What one replica can have under way; `None` if that cannot be said. The operator's word goes before."""

@@ -1,9 +1,13 @@
 """Who may ask, from memory alone: the directory of tenants and keys, and what is made of a key on its first use."""
 
+import hashlib
 import ipaddress
 from collections.abc import Iterable
 
+import msgspec
+
 from pilothouse.model.errors import Refusal
+from pilothouse.model.fleet import DeploymentView
 from pilothouse.model.ids import DeploymentName, KeyId, ModelName, OrganisationId, TenantId
 from pilothouse.model.tenants import DirectoryChange, Key, Organisation, Scope, Tenant, TenantDirectory
 from pilothouse.policy.limits.lease import LeaseSettings
@@ -14,6 +18,11 @@ _EXPIRED = Refusal(code="key_expired", message="The API key has expired.")
 _NEVER = 1 << 63
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def tenant_salt(tenant: TenantId) -> str:
+    """What partitions an engine's prefix cache. Not a secret: a client's own salt never gets to an engine."""
+    return hashlib.sha256(tenant.encode()).hexdigest()[:32]
 
 
 UNPLANNED = LeasedPlan((), LeaseSettings(), set(), scope="")
@@ -28,6 +37,7 @@ class Caller:
     """
 
     __slots__ = (
+        "_fields",
         "_networks",
         "expires_at",
         "id",
@@ -37,6 +47,7 @@ class Caller:
         "organisation",
         "plan",
         "row_names",
+        "salt",
         "tenant",
         "tenant_id",
     )
@@ -48,6 +59,8 @@ class Caller:
         self.tenant_id = tenant.id
         self.organisation = organisation
         self.plan: LeasedPlan | None = UNPLANNED  # the limits, once somebody has asked for them
+        self.salt = tenant_salt(tenant.id)
+        self._fields: dict[DeploymentName, tuple[DeploymentView, bytes]] = {}
         self.row_names: dict[tuple[str, DeploymentName], bytes] = {}
         self.infers = Scope.INFERENCE in key.scopes
         self.models = _all_of(key.models, tenant.models, organisation.models)
@@ -66,6 +79,21 @@ class Caller:
             deployment=deployment,
         )
         encoded = self.row_names[model, deployment] = encode_names(names)
+        return encoded
+
+    def engine_fields(self, deployment: DeploymentView) -> bytes:
+        """The members of a body that tell an engine whose it is: the tenant's salt, and its tier as a priority."""
+        known = self._fields.get(deployment.name)
+        if known is not None and known[0] is deployment:
+            return known[1]
+        fields: dict[str, object] = {}
+        if deployment.salt_field is not None:
+            fields[deployment.salt_field] = self.salt
+        priority = deployment.priorities.get(self.tenant.tier)
+        if deployment.priority_field is not None and priority is not None:
+            fields[deployment.priority_field] = priority
+        encoded = msgspec.json.encode(fields)[1:-1] + b"," if fields else b""
+        self._fields[deployment.name] = deployment, encoded
         return encoded
 
     def check(self, address: str, wall: int) -> Refusal | None:

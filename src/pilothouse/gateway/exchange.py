@@ -29,6 +29,7 @@ from pilothouse.gateway.heads import client_head, trace_lines
 from pilothouse.gateway.routing_table import Candidate, ModelEntry
 from pilothouse.gateway.tracing import engine_trace
 from pilothouse.model.errors import Refusal
+from pilothouse.model.fleet import DeploymentView
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.ledger import Outcome
 from pilothouse.model.requests import Route, Usage
@@ -159,7 +160,7 @@ class Exchange(ExchangeEntry):
         if body.stream or deployment.progress_field is not None:
             self._added = inference_body.additions(body, self._route, deployment)
         try:
-            data = inference_body.for_engine(body, deployment, self._added)
+            data = inference_body.for_engine(body, deployment, self._added, self._engine_fields(deployment))
         except msgspec.DecodeError as error:
             connection.abort()
             self._fail(inference_body.unreadable(error))
@@ -188,6 +189,13 @@ class Exchange(ExchangeEntry):
         else:
             connection.transport.writelines((head, data))
         self._sent_at = time.monotonic_ns()
+
+    def _engine_fields(self, deployment: DeploymentView) -> bytes:
+        if deployment.salt_field is None and deployment.priority_field is None:
+            return b""
+        caller = self._client.caller
+        assert caller is not None, "no request gets here without a key"
+        return caller.engine_fields(deployment)
 
     def on_connect_failed(self, reason: str) -> None:
         """The connection could not be had: another replica may do."""

@@ -6,7 +6,7 @@ from pilothouse.model.ids import ReplicaId
 from pilothouse.model.requests import Usage
 from pilothouse.policy.retry import Failure
 from pilothouse.telemetry import catalogue
-from pilothouse.telemetry.board import BoardWriter, Counter, Gauge
+from pilothouse.telemetry.board import BoardWriter, Counter
 from pilothouse.telemetry.catalogue import DisconnectPhase, TokenKind
 
 
@@ -134,9 +134,11 @@ class Meters:
         """The handles of a model's queue."""
         return QueueMeters(self._board, model)
 
-    def estimate_error(self, model: str) -> Gauge:
-        """How far estimates of a model's input tokens are off."""
-        return self._board.gauge(catalogue.ESTIMATE_ERROR.name, {"model": model})
+    def estimates(self, model: str) -> tuple[Counter, Counter]:
+        """Input tokens whose estimate was compared with the truth, and how many tokens it was off."""
+        labels = {"model": model}
+        counted = self._board.counter(catalogue.ESTIMATED_TOKENS.name, labels)
+        return counted, self._board.counter(catalogue.ESTIMATE_ERROR.name, labels)
 
     def replica(self, model: str, replica: ReplicaId) -> ReplicaMeters:
         """The handles of a replica."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pilothouse.gateway.callers import UNPLANNED, Callers
+from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.turn_log import TurnLog
 from pilothouse.model.fleet import FleetSnapshot
 from pilothouse.model.ids import DeploymentName, RequestId
@@ -20,6 +21,7 @@ from pilothouse.policy.limits.lease_book import LeaseBook
 from pilothouse.policy.limits.leased_plan import Ask, LeasedPlan
 from pilothouse.policy.limits.reservation import Demand, Reservation
 from pilothouse.policy.limits.token_estimate import TokenEstimator
+from pilothouse.telemetry.board import Counter
 from pilothouse.wire.http1 import Header
 from pilothouse.wire.inference_body import InferenceBody
 
@@ -39,17 +41,21 @@ _HEADER_WINDOWS = (
 class ModelCosts:
     """What is known and learned of what a model's requests cost. Kept for as long as the worker lives."""
 
-    __slots__ = ("_counted", "estimator", "price")
+    __slots__ = ("_counted", "_error", "_learned", "estimator", "price")
 
-    def __init__(self) -> None:
+    def __init__(self, learned: Counter, error: Counter) -> None:
         self.estimator = TokenEstimator()
         self._counted = 0
+        self._learned = learned
+        self._error = error
         self.price = NO_PRICE
 
     def learn(self, text_bytes: int, input_tokens: int) -> None:
         """The engine has counted a request. After the first hundred one in eight teaches enough."""
         counted = self._counted = self._counted + 1
         if counted < 100 or counted % 8 == 0:
+            self._learned.add(input_tokens)
+            self._error.add(abs(self.estimator.estimate(text_bytes) - input_tokens))
             self.estimator.observe(text_bytes, input_tokens)
 
 
@@ -57,8 +63,14 @@ class Turns:
     """One worker's. `ask` calls back when the authority has been asked about shared limits."""
 
     def __init__(
-        self, callers: Callers, book: LeaseBook, ask: Callable[[Callable[[], None]], None], log: TurnLog | None
+        self,
+        callers: Callers,
+        meters: Meters,
+        book: LeaseBook,
+        ask: Callable[[Callable[[], None]], None],
+        log: TurnLog | None,
     ) -> None:
+        self._meters = meters
         self.book = book
         self.ask = ask
         self.log = log
@@ -71,7 +83,7 @@ class Turns:
         """Those of a model of the fleet."""
         found = self._costs.get(model)
         if found is None:
-            found = self._costs[model] = ModelCosts()
+            found = self._costs[model] = ModelCosts(*self._meters.estimates(model))
         return found
 
     def use_prices(self, snapshot: FleetSnapshot) -> None:

@@ -102,7 +102,7 @@ class Worker:
         book = LeaseBook(life, _lease_settings(shared))
         self._redis = _redis(shared, boot.fleet)
         self._leases = LeaseExchange(book, self._redis or self._link)
-        self._turns = self._plane.turns = Turns(callers, book, self._leases.ask, self._turn_log)
+        self._turns = self._plane.turns = Turns(callers, self._plane.meters, book, self._leases.ask, self._turn_log)
         self._plane.report_suspicion = self._link.report
         self._servers: list[asyncio.Server] = []
 

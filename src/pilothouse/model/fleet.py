@@ -10,7 +10,7 @@ import msgspec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import Timeouts
-from pilothouse.model.tenants import Price
+from pilothouse.model.tenants import Price, Tier
 
 
 class ReplicaState(enum.StrEnum):
@@ -70,6 +70,8 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     `reports_stream_usage`: the engine honours `stream_options.include_usage`.
     `progress_field`: the engine hears only by writing that a client has gone. With this body field it writes while it
     reads a prompt; and it is asked for a stream, whatever the client asked for.
+    `salt_field` is the body field that partitions the engine's prefix cache; each tenant gets a salt of its own.
+    `priority_field` is the one of its priority, and `priorities` what it hears for each tier.
     `capacity` is what one replica can have under way, `None` if that is not known: then nobody waits for it here.
     """
 
@@ -82,6 +84,9 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     reports_stream_usage: bool = True
     progress_field: str | None = None
     capacity: Capacity | None = None
+    salt_field: str | None = None
+    priority_field: str | None = None
+    priorities: dict[Tier, int] = {}
     replicas: tuple[ReplicaView, ...] = ()
 
 

@@ -210,9 +210,10 @@ class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControllerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The control plane's own listener."""
+    """The control plane's own listener, and the URL of its database; `None` is the fleet's own SQLite file."""
 
     listen: ListenAddress
+    database: str | None = None
 
 
 class TokenIssuerSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -139,6 +139,8 @@ for i = 2, #KEYS do
     end
     lease.held = lease.held + granted
     free = free - granted
+  else
+    free = 0
   end
 
   local numbers_of_lease = { text(lease.spent), text(lease.refunded), text(lease.held), text(now + TERM) }

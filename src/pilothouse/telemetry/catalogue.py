@@ -166,9 +166,14 @@ PREEMPTIONS = _worker(
     "Requests that lost their place to a more urgent tier before a byte of their answer was sent.",
     "model",
 )  # fmt: skip
+ESTIMATED_TOKENS = _worker(
+    "pilothouse_estimated_tokens_total", Kind.COUNTER,
+    "Input tokens, as the engines counted them, of the requests whose estimate was compared with that.",
+    "model",
+)  # fmt: skip
 ESTIMATE_ERROR = _worker(
-    "pilothouse_token_estimate_error_ratio", Kind.GAUGE,
-    "How far estimates of input tokens were off lately: the mean of the errors' size, as a ratio of the true number.",
+    "pilothouse_estimate_error_tokens_total", Kind.COUNTER,
+    "Tokens that those estimates were off, either way; over pilothouse_estimated_tokens_total it is the mean error.",
     "model",
 )  # fmt: skip
 SERIES_DROPPED = _worker(
@@ -216,7 +221,7 @@ ENGINE_KV_USAGE = _controller(
 METRICS = (
     REQUESTS, REQUEST_DURATION, TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, OVERHEAD, IN_FLIGHT_REQUESTS,
     IN_FLIGHT_TOKENS, TOKENS, CLIENT_DISCONNECTS, UPSTREAM_RETRIES, CONNECTIONS, UPSTREAM_CONNECTIONS, QUEUE_WAITING,
-    QUEUE_WAIT, PREEMPTIONS, ESTIMATE_ERROR, SERIES_DROPPED,
+    QUEUE_WAIT, PREEMPTIONS, ESTIMATED_TOKENS, ESTIMATE_ERROR, SERIES_DROPPED,
     SNAPSHOT_VERSION, WORKERS, BOARD_PROBLEMS, BUILD_INFO, REPLICA_STATE, REPLICA_RESTARTS,
     ENGINE_REQUESTS_RUNNING, ENGINE_REQUESTS_WAITING, ENGINE_KV_USAGE,
 )  # fmt: skip

@@ -105,6 +105,8 @@ class LeaseAuthority:
                 granted += max(0, min(report.ahead, (free - granted) // AHEAD_SHARE))
             lease.held += granted
             free -= granted
+        else:
+            free = 0
         lease.expires_at = now_us + self.term_us
         return LeaseAnswer(
             name=limit.name,

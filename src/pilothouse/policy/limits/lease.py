@@ -65,9 +65,11 @@ class Lease:
         "_drains_at",
         "_followed_at",
         "_followed_spent",
+        "_is_fresh",
         "_last",
         "_pace",
         "_refund_mark",
+        "_reported_asked",
         "_reported_mark",
         "_spec",
         "asked",
@@ -99,6 +101,8 @@ class Lease:
         self._reported_mark = self.mark
         self.left = 0
         self.asked = 0
+        self._reported_asked = 0
+        self._is_fresh = False  # the last report was answered
         self.least_asked = 0
         self.spare: Spare | None = None
         self._refund_mark = _NO_MARK
@@ -172,6 +176,7 @@ class Lease:
         """What to tell the authority. What is not kept is not spent from here on either."""
         self.mark.reported = True
         self._reported_mark = self.mark
+        self._reported_asked = self.asked
         self.mark = Mark(self.mark.value)
         self.credit = min(self.credit, max(self.asked, self._ahead) if now < self.expires_at else 0)
         if self.asked and self.credit < self.least_asked:
@@ -200,13 +205,28 @@ class Lease:
         self.expires_at = sent_at + settings.term - settings.margin
         self._reported_mark.value = self.mark.value = answer.used + answer.returned
         self.left = answer.left
-        self.asked = 0
+        self._have_been_told()
+        self._is_fresh = True
         self.spare = None
         if self.limit.kind is LimitKind.RATE:
             self._drains_at = sent_at + (answer.used - answered_us) * 1000
         self._last = answer
         if answer.refunded == self.refunded:
             self._refund_mark = _NO_MARK
+
+    def unanswered(self) -> None:
+        """There was no answer to the report."""
+        self._is_fresh = False
+        self._have_been_told()
+
+    def _have_been_told(self) -> None:
+        # Who asked since the report waits for the next one.
+        self.asked -= self._reported_asked
+        self._reported_asked = 0
+
+    def may_have_more(self, amount: int) -> bool:
+        """Whether the authority, by its last answer, can give so much; not if it did not answer."""
+        return self._is_fresh and max(0, self.credit) + self.left >= amount
 
     def shortage(self, amount: int, now: int, wall: int) -> LimitRefusal:
         """Why a request for `amount` is refused after the authority was asked."""

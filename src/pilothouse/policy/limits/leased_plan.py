@@ -1,7 +1,7 @@
 """All limits of one key when workers share them: the counterpart of `LimitPlan`, from what this worker holds.
 
 A request that this worker has no credit for is not refused: the authority may have more. `reserve` then answers `ASK`,
-the request waits for one exchange with the authority, and is tried once more with `asked=True`.
+the request waits for one exchange with the authority, and is tried once more with `asked=True`. That seldom asks again.
 """
 
 import enum
@@ -167,7 +167,10 @@ class LeasedPlan:
         if not short:
             return None
         if asked:
-            return longest_wait([lease.shortage(amount, now, wall) for lease, amount in short])
+            refused = [each for each in short if not each[0].may_have_more(each[1])]
+            if refused:
+                return longest_wait([lease.shortage(amount, now, wall) for lease, amount in refused])
+            # What the authority gave for this request another one took, which did not have to ask. There is more.
         # Also of those that have enough: else they would give back what they hold beyond their pace, and lack it then.
         for lease, index in self.leases:
             lease.ask(amounts[index])

@@ -111,6 +111,60 @@ def test_a_request_that_a_worker_has_credit_for_does_not_ask() -> None:
     assert isinstance(fleet.plan().reserve(demand, fleet.now, WALL), Reservation)
 
 
+def test_who_asks_while_the_authority_is_asked_waits_for_its_next_answer() -> None:
+    """The answer to what one asked is not taken for one to what another asked since."""
+    fleet = Fleet(Limits(total_tokens=RateLimit(per_minute=600), requests=RateLimit(per_minute=600)))
+    book, demand = fleet.books[0], Demand(input_tokens=0, output_tokens=100)
+    assert fleet.plan().reserve(demand, fleet.now, WALL) is ASK
+    (batch,) = book.collect(fleet.now)
+    for _ in range(3):
+        assert fleet.plan().reserve(demand, fleet.now, WALL) is ASK
+    book.apply(fleet.authority.handle(batch, fleet.now // 1000), fleet.now)
+    assert isinstance(fleet.plan().reserve(demand, fleet.now, WALL, asked=True), Reservation)
+    fleet.exchange()
+    for _ in range(3):
+        assert isinstance(fleet.plan().reserve(demand, fleet.now, WALL, asked=True), Reservation)
+
+
+def test_what_was_asked_without_an_answer_is_not_asked_for_ever() -> None:
+    fleet = Fleet(TOKENS)
+    fleet.reachable = False
+    for _ in range(5):
+        assert isinstance(fleet.ask(tokens=100), LimitRefusal)
+    fleet.reachable = True
+    assert isinstance(fleet.ask(tokens=100), Reservation)
+    assert fleet.lease().credit == 0, "and 500 tokens of requests that are gone are not held"
+
+
+def test_a_request_keeps_what_it_has_of_one_limit_while_it_asks_for_another() -> None:
+    fleet = Fleet(Limits(requests=RateLimit(per_minute=60), total_tokens=RateLimit(per_minute=600)))
+    first = fleet.ask(tokens=300)
+    assert isinstance(first, Reservation)
+    first.settle(fleet.now, 0, 1)
+    for _ in range(3):
+        fleet.now += SECOND // 100
+        assert isinstance(fleet.ask(tokens=100), Reservation)
+
+
+def test_an_answer_that_is_lost_takes_nothing_from_anybody() -> None:
+    """A worker that holds too little for its request gives it back: the authority may give it to another."""
+    fleet = Fleet(TOKENS)
+    first = fleet.ask(worker=1, tokens=273)
+    assert isinstance(first, Reservation)
+    first.settle(fleet.now, 0, 189)  # it holds 84 now
+    demand = Demand(input_tokens=0, output_tokens=112)
+    assert fleet.plan(1).reserve(demand, fleet.now, WALL) is ASK
+    (batch,) = fleet.books[1].collect(fleet.now)
+    fleet.authority.handle(batch, fleet.now // 1000)
+    fleet.books[1].unanswered(fleet.now)
+    admitted = 189 + sum(tokens for worker, tokens in ((0, 40), (1, 72)) if _admitted(fleet.ask(worker, tokens)))
+    assert admitted <= 300
+
+
+def _admitted(found: Reservation | LimitRefusal) -> bool:
+    return isinstance(found, Reservation)
+
+
 def test_what_a_quiet_worker_holds_is_soon_the_others() -> None:
     fleet = Fleet(TOKENS)
     for _ in range(3):

@@ -61,8 +61,8 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
             **_section("queue", loaded.file.gateway.queue),
         },
         "controller": {"listen": str(spec.controller.listen), **_database(loaded)},
-        **({"auth": loaded.file.auth.model_dump(mode="json", exclude_none=True)} if spec.token_issuers else {}),
-        **({"posture": posture} if (posture := _posture(loaded)) else {}),
+        **_section("auth", loaded.file.auth),
+        **_section("posture", loaded.file.posture),
     }
 
 
@@ -75,11 +75,6 @@ def _section(name: str, section: Section | None) -> dict[str, Any]:
 def _database(loaded: LoadedFleet) -> dict[str, Any]:
     reference = loaded.file.controller.database
     return {} if reference is None else {"database": reference}
-
-
-def _posture(loaded: LoadedFleet) -> dict[str, Any]:
-    """The section, where it says something."""
-    return loaded.file.posture.model_dump(mode="json", exclude_defaults=True)
 
 
 def _timeouts(timeouts: Timeouts) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Filters compiled for one direction: what a gateway keeps for each set of filters, and all streams share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pilothouse.model.filters import FilterSpec
 from pilothouse.policy.redaction.engine import Engine, ExtraMissingError, best_engine
@@ -42,9 +42,7 @@ class CompiledFilter:
             self.enforcing = Matcher(acting, engine) if acting.actions else None
             self.monitoring = Matcher(counting, engine) if counting.actions else None
         except ImportError as error:
-            raise ExtraMissingError(
-                f"{error.name} is not installed: pip install 'pilothouse[filter]'"
-            ) from error
+            raise ExtraMissingError(f"{error.name} is not installed: pip install 'pilothouse[filter]'") from error
 
     @property
     def idle(self) -> bool:
@@ -68,9 +66,7 @@ class CompiledFilter:
         return apply(text, channel.edits), channel.blocked
 
 
-def compile_filters(
-    specs: Sequence[FilterSpec], *, direction: str, engine: str | None = None
-) -> CompiledFilter:
+def compile_filters(specs: Sequence[FilterSpec], *, direction: str, engine: str | None = None) -> CompiledFilter:
     """All `specs` together, for `direction` (`input` or `output`).
 
     Raises:
@@ -84,10 +80,11 @@ class Channel:
     """One text on its way through the filters.
 
     Attributes:
+        feed: Takes more text, says up to where all of it is decided.
         edits: What has to be replaced; the caller takes them out.
     """
 
-    __slots__ = ("_monitor", "_pump", "_total", "edits")
+    __slots__ = ("_monitor", "_pump", "_total", "edits", "feed")
 
     def __init__(self, compiled: CompiledFilter, turn: Turn, *, json_source: bool) -> None:
         kind = JsonPump if json_source else TextPump
@@ -95,13 +92,14 @@ class Channel:
         self._monitor = kind(compiled.monitoring, turn) if compiled.monitoring is not None else None
         self.edits: list[Edit] = self._pump.edits if self._pump is not None else []
         self._total = 0
+        self.feed: Callable[[str], int] = self._feed if self._pump is None or self._monitor else self._pump.feed
 
     @property
     def blocked(self) -> str | None:
         """The entity that ends the turn, once one was found."""
         return self._pump.blocked if self._pump is not None else None
 
-    def feed(self, text: str) -> int:
+    def _feed(self, text: str) -> int:
         """Take more text; say up to where all of it is decided."""
         if self._monitor is not None:
             self._monitor.feed(text)
@@ -127,7 +125,8 @@ def apply(text: str, edits: Sequence[Edit]) -> str:
     """The text with its edits made."""
     if not edits:
         return text
-    parts, at = [], 0
+    parts: list[str] = []
+    at = 0
     for start, end, replacement in edits:
         parts += (text[at:start], replacement)
         at = end

@@ -78,9 +78,7 @@ def phone(regions: tuple[str, ...]) -> Detector:
         entity="phone",
         group="pii",
         triggers=(r"(?:[0-9][^0-9A-Za-z\n]{0,3}){6}[0-9]",),
-        pattern=re.compile(
-            rf"(?<![0-9A-Za-z+.\-/(])(?:(?<!\d )|(?=\+))(?=(\+?\(?\d(?:{_SEPARATOR}\d){{6,17}}))"
-        ),
+        pattern=re.compile(rf"(?<![0-9A-Za-z+.\-/(])(?:(?<!\d )|(?=\+))(?=(\+?\(?\d(?:{_SEPARATOR}\d){{6,17}}))"),
         max_chars=68,
         shapes=frozenset({"chain"}),
         check=check,
@@ -102,6 +100,7 @@ CONTACT: tuple[Detector, ...] = (
         triggers=(r"[A-Za-z0-9_%+\-]@[A-Za-z0-9]",),
         pattern=re.compile(rf"({_LOCAL}@(?:{_DOMAIN}\.){{1,8}}[A-Za-z][A-Za-z\-]{{0,22}}[A-Za-z])(?![A-Za-z0-9])"),
         max_chars=MARKER_CHARS,
+        sign_chars=65,
         shapes=frozenset({"run"}),
         check=_email,
         priority=7,
@@ -116,6 +115,7 @@ CONTACT: tuple[Detector, ...] = (
         triggers=("://[^ /?#]*@", "://[^ /?#]{256}"),
         pattern=re.compile(rf"({_SCHEME}{_AUTHORITY}{{0,120}}:{_AUTHORITY}{{1,120}}@[A-Za-z0-9.\-\[\]:]{{1,255}})"),
         max_chars=MARKER_CHARS,
+        sign_chars=24,
         shapes=frozenset({"url", "run"}),
         priority=8,
         marker=re.compile(rf"{_SCHEME}(?:{_AUTHORITY}{{0,120}}:{_AUTHORITY}{{1,120}}@|{_AUTHORITY}{{256}})"),

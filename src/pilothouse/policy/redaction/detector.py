@@ -34,6 +34,8 @@ class Detector(msgspec.Struct, frozen=True, kw_only=True):
         pattern: Group 1 is what looks like a value. It sees one character before and after.
         check: How many characters of a candidate are the value; 0 if it is none.
         max_chars: The longest value that `pattern` finds.
+        sign_chars: How much of a value may be there without a sign that it is long (`holding.STRONG`); the whole of it
+            if 0.
         shapes: What unfinished values look like; keys of `holding.SHAPES`.
         priority: Of overlapping values the higher one gives its name; a checksum outranks a shape.
         marker: For what is decided before its end: the beginning that decides. What `rest` matches is then swallowed,
@@ -47,6 +49,7 @@ class Detector(msgspec.Struct, frozen=True, kw_only=True):
     pattern: re.Pattern[str]
     max_chars: int
     shapes: frozenset[str]
+    sign_chars: int = 0
     check: Callable[[Candidate], int] = lambda candidate: len(candidate.raw)
     priority: int = 5
     marker: re.Pattern[str] | None = None
@@ -65,6 +68,7 @@ def secret(
         triggers=(trigger,),
         pattern=re.compile(f"({marker})"),
         max_chars=MARKER_CHARS,
+        sign_chars=64,
         shapes=frozenset(shapes),
         priority=9,
         marker=re.compile(marker),

@@ -52,7 +52,9 @@ class Expression:
             raise ValueError("it matches the empty text, so it would be found everywhere")
         items = list(tree)
         if _begins_anywhere(items):
-            raise ValueError("it begins with any text at all, so everything would wait for it: begin with what it needs")
+            raise ValueError(
+                "it begins with any text at all, so everything would wait for it: begin with what it needs"
+            )
         self.full = _written(items)
         self.beginning = _beginning(items, first=True)
         self.longest = int(longest) if longest < MAX_REPEAT * MAX_REPEAT else None
@@ -109,7 +111,7 @@ def _refusal(name: str) -> str:
 
 def _repeat(low: int, high: Any) -> str:
     unbounded = high == _constants.MAXREPEAT
-    if low > MAX_REPEAT or not unbounded and high > MAX_REPEAT:
+    if low > MAX_REPEAT or (not unbounded and high > MAX_REPEAT):
         raise ValueError(f"a repeat of more than {MAX_REPEAT} is too large")
     return f"{{{low},}}" if unbounded else f"{{{low},{int(high)}}}"
 

@@ -22,19 +22,29 @@ SHAPES: dict[str, str] = {
     ),
     "url": r"(?<![A-Za-z0-9+.\-])[A-Za-z][A-Za-z0-9+.\-]{0,20}:(?:/(?:/[^\s/?#\"<>\\]{0,400}+)?)?",
     "pem": r"-----BEGIN [A-Z0-9 ]{0,60}-{0,5}",
-    "aws_secret": r"(?i:aws.{0,20}secret.{0,20}|secret_?access_?key)[\s\"'=:]{0,6}[A-Za-z0-9/+]{0,40}",
 }
 """What an unfinished value looks like at the end of a text."""
 
 
 def tail_pattern(shapes: Collection[str]) -> re.Pattern[str]:
     """Finds where the earliest unfinished value of these `shapes` begins; at the very end if there is none."""
-    forms = [SHAPES[shape] for shape in sorted(shapes)]
+    forms = [SHAPES[shape] for shape in sorted(shapes) if shape in SHAPES]
     return re.compile("(?:" + "|".join([*forms, ""]) + r")\Z")
 
 
 RUN_TO_END = re.compile(rf"[{_RUN}]*+\Z")
 """Matches where nothing but a run follows."""
+
+_PLAIN_WORD = rf"(?!{_MONTHS})[A-Z]?[a-z']{{1,24}}+(?![a-z'])"
+
+PLAIN = re.compile(rf"((?:(?:{_PLAIN_WORD})?(?:[ ,;!?\n]|\.(?=[ \n])))*+)[A-Za-z']{{0,24}}+\.?\Z")
+"""Matches words and the marks between them: nothing can begin or be in group 1, whatever the built-in detectors.
+
+Every value has a digit, an @, a dash, an underscore or more than one capital; a date's month is left out too.
+"""
+
+AWS_SECRET = re.compile(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9/+]{0,40}\Z")
+"""An unfinished AWS secret; looked for only where its words are near, since every path looks like one."""
 
 STRONG = re.compile(r"@|:/|eyJ|BEGIN |(?i:secret)")
 """Signs of a value that may be longer than most: an address, a URL, a token, a key."""

@@ -112,9 +112,7 @@ IDENTITY: tuple[Detector, ...] = (
         entity="uk_ni",
         group="pii",
         triggers=(r"[A-Za-z]{2} ?[0-9]{2} ?[0-9]{2} ?[0-9]{2} ?[A-Da-d]",),
-        pattern=re.compile(
-            r"(?<![0-9A-Za-z])([A-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-D]|[a-z]{2}\d{6}[a-d])(?![0-9A-Za-z])"
-        ),
+        pattern=re.compile(r"(?<![0-9A-Za-z])([A-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-D]|[a-z]{2}\d{6}[a-d])(?![0-9A-Za-z])"),
         max_chars=14,
         shapes=_NUMBER,
         check=_national_insurance,
@@ -124,7 +122,9 @@ IDENTITY: tuple[Detector, ...] = (
         entity="passport",
         group="pii",
         triggers=("[0-9]{5}",),
-        pattern=re.compile(r"(?<![0-9A-Za-z.\-])([A-Z]{0,2}\d{6,9}|[A-Z]\d[A-Z0-9]{6,7}|\d{2}[A-Z]{2}\d{5})(?![0-9A-Za-z]|-\d)"),
+        pattern=re.compile(
+            r"(?<![0-9A-Za-z.\-])([A-Z]{0,2}\d{6,9}|[A-Z]\d[A-Z0-9]{6,7}|\d{2}[A-Z]{2}\d{5})(?![0-9A-Za-z]|-\d)"
+        ),
         max_chars=12,
         shapes=frozenset({"run"}),
         check=_passport,

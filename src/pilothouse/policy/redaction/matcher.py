@@ -9,7 +9,7 @@ from pilothouse.policy.redaction.detector import Candidate, Detector
 from pilothouse.policy.redaction.engine import Engine, Span
 from pilothouse.policy.redaction.expressions import Expression
 from pilothouse.policy.redaction.financial import FINANCIAL
-from pilothouse.policy.redaction.holding import RUN, RUN_TO_END, STRONG, tail_pattern
+from pilothouse.policy.redaction.holding import AWS_SECRET, PLAIN, RUN, RUN_TO_END, STRONG, tail_pattern
 from pilothouse.policy.redaction.identity import IDENTITY, national_ids
 from pilothouse.policy.redaction.phrases import PhraseLists
 from pilothouse.policy.redaction.plan import FilterPlan
@@ -65,6 +65,8 @@ class Matcher:
         actions: What is done with each entity.
         bound: The most characters that wait: the longest value or beginning that decides. What is still open there
             is treated as found.
+        plain: Matches a text that has nothing but words, and says in group 1 what of it is decided; `None` if the
+            operator's own expressions and phrases have to be looked for.
         weak_bound: The most that wait without a sign of a long value (an @, a scheme, a marker).
     """
 
@@ -79,10 +81,12 @@ class Matcher:
         "_phrase_names",
         "_phrases",
         "_plain",
+        "_secret_words",
         "_tail",
         "_triggers",
         "actions",
         "bound",
+        "plain",
         "weak_bound",
     )
 
@@ -96,7 +100,10 @@ class Matcher:
         detectors = detectors_of(plan)
         self._marked = [each for each in detectors if each.marker is not None]
         self._plain = detectors
-        self._tail = tail_pattern({shape for each in detectors for shape in each.shapes})
+        shapes = {shape for each in detectors for shape in each.shapes}
+        self._tail = tail_pattern(shapes)
+        self._secret_words = "aws_secret" in shapes
+        self.plain = PLAIN.match if "run" in shapes and not plan.patterns and not plan.phrases else None
         expressions: list[str] = []
         self._by_trigger: list[list[Detector]] = []
         for each in detectors:
@@ -120,7 +127,7 @@ class Matcher:
         self._phrases = PhraseLists(each.phrases for each in plan.phrases) if plan.phrases else None
         self._phrase_names = [each.name for each in plan.phrases]
         phrase_max = self._phrases.max_chars if self._phrases else 0
-        self.weak_bound = max((each.max_chars for each in detectors if each.marker is None), default=1)
+        self.weak_bound = max((each.sign_chars or each.max_chars for each in detectors), default=1)
         self.bound = max((*(each.max_chars for each in detectors), self._own_max, phrase_max, 1))
 
     # How much must wait.
@@ -138,6 +145,9 @@ class Matcher:
             opened = start if RUN_TO_END.match(text, start) else (found.start() if found else length)
         if length - opened > self.weak_bound and not STRONG.search(text, opened):
             opened = length - self.weak_bound
+        if self._secret_words and "ecret" in text.casefold():
+            value = AWS_SECRET.search(text, max(done, length - 41))
+            opened = min(opened, value.start()) if value else opened
         if self._open_own is not None:
             opened = min(opened, self._open_pattern(text, done)[0])
         if self._phrases is not None:

@@ -109,10 +109,12 @@ def _expanded(spec: FilterSpec, declared: Mapping[str, Action]) -> dict[str, Act
     """Action by entity: a name of its own outranks its group, and a group outranks `all`."""
     if not declared:
         return {}
-    own = (*spec.patterns, *spec.phrases)
+    own: tuple[PatternSpec | PhrasesSpec, ...] = (*spec.patterns, *spec.phrases)
     actions = {each.name: SEVERITY_ACTIONS[each.severity] for each in own if each.severity is not None}
     if "all" in declared:
-        actions.update(dict.fromkeys((*BUILT_IN, *(each.name for each in own if each.severity is None)), declared["all"]))
+        actions.update(
+            dict.fromkeys((*BUILT_IN, *(each.name for each in own if each.severity is None)), declared["all"])
+        )
     for group in ("pii", "secrets"):
         if group in declared:
             actions.update(dict.fromkeys(GROUPS[group], declared[group]))

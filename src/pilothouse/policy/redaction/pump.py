@@ -50,10 +50,23 @@ class TextPump:
         blocked: The entity that ends the turn, once one was found.
     """
 
-    __slots__ = ("_done", "_matcher", "_offsets", "_origin", "_swallowed", "_text", "_total", "_turn", "blocked", "edits")
+    __slots__ = (
+        "_done",
+        "_matcher",
+        "_offsets",
+        "_origin",
+        "_plain",
+        "_swallowed",
+        "_text",
+        "_total",
+        "_turn",
+        "blocked",
+        "edits",
+    )
 
     def __init__(self, matcher: Matcher, turn: Turn) -> None:
         self._matcher = matcher
+        self._plain = matcher.plain
         self._turn = turn
         self._text = ""
         self._done = 0
@@ -71,6 +84,18 @@ class TextPump:
 
     def feed(self, text: str) -> int:
         """Take more text; say up to where all of it is decided."""
+        plain = self._plain
+        if plain is not None and self._offsets is None and text.isascii():
+            # Nearly always: words. One expression sees that nothing is in them, and where the last one begins.
+            window = self._text + text
+            found = plain(window, self._done)
+            if found is not None and self._swallowed is None and self.blocked is None:
+                self._text = window
+                self._total += len(text)
+                self._done = done = found.end(1)
+                if done > MAX_DECIDED_CHARS:
+                    self._forget()
+                return self._origin + self._done
         if len(text) > _PIECE_CHARS:
             for start in range(0, len(text), _PIECE_CHARS):
                 self._append(text[start : start + _PIECE_CHARS])
@@ -100,7 +125,9 @@ class TextPump:
                 self._offsets = list(range(self._origin, self._origin + len(self._text)))
             if self._offsets is not None:
                 total = self._total
-                self._offsets.extend(range(total, total + len(text)) if offsets is None else [total + each for each in offsets])
+                self._offsets.extend(
+                    range(total, total + len(text)) if offsets is None else [total + each for each in offsets]
+                )
             self._text += folded
         self._total += len(text)
 
@@ -271,7 +298,7 @@ class JsonPump(TextPump):
             if kind == INSIDE:
                 super()._replace(at, stop, replacement)
                 replacement = ""
-            elif self._text[at:stop].strip(" \t\r\n:,[]{}\""):
+            elif self._text[at:stop].strip(' \t\r\n:,[]{}"'):
                 self._replace_number(at, stop, replacement or "*")
                 replacement = ""
             at = stop

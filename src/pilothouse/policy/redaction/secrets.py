@@ -10,12 +10,14 @@ from pilothouse.policy.redaction.detector import Candidate, Detector, secret
 _KEY = "(?<![A-Za-z0-9_])"
 _WORD = "[A-Za-z0-9_]*+"
 _TOKEN = r"[A-Za-z0-9_\-]*+"
-_AWS_CONTEXT = r"(?i:aws.{0,20}secret.{0,20}|secret_?access_?key)"
+_AWS_CONTEXT = re.compile(r"(?i:aws.{0,20}secret|secret_?access_?key)")
 
 
 def _aws_secret(candidate: Candidate) -> int:
     """Forty characters of base64 behind the words; a path or a single word is none."""
     raw = candidate.raw
+    if not candidate.follows(_AWS_CONTEXT):
+        return 0
     mixed = any(c.isdigit() for c in raw) and any(c.isupper() for c in raw) and any(c.islower() for c in raw)
     return len(raw) if mixed else 0
 
@@ -25,9 +27,9 @@ SECRETS: tuple[Detector, ...] = (
     Detector(
         entity="aws_key",
         group="secrets",
-        triggers=("(?i:secret)",),
-        pattern=re.compile(rf"{_AWS_CONTEXT}[\s\"'=:]{{1,6}}(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{{40}})(?![A-Za-z0-9/+=])"),
-        max_chars=120,
+        triggers=("[A-Za-z0-9/+]{40}",),
+        pattern=re.compile(r"(?<![A-Za-z0-9/+=])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"),
+        max_chars=41,
         shapes=frozenset({"aws_secret"}),
         check=_aws_secret,
         priority=9,

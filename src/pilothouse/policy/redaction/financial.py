@@ -14,9 +14,11 @@ _NETWORKS = (
     (re.compile("6011|64[4-9]|65|60|8[12]|508|353|356"), (16, 19)),
     (re.compile("35(?:2[89]|[3-8])"), (16, 19)),
     (re.compile("62|81"), (16, 17, 18, 19)),
-    (re.compile("5018|50[2-6]|5[6-8]|63|67|6304|6759"), (12, 13, 14, 15, 16, 17, 18, 19)),
+    # Maestro also has shorter ones, which are no longer issued.
+    (re.compile("5018|50[2-6]|5[6-8]|63|67"), (16, 18, 19)),
 )
 _GROUPS = re.compile(r"\d+|\d{4}(?:[ \-]?\d{4})*(?:[ \-]?\d{1,4})?|\d{4}[ \-]\d{6}[ \-]\d{4,5}")
+_FOUR_BEFORE = re.compile(r"\d{4}[ \-]\Z")
 _IBAN_LENGTHS = {
     # SWIFT's IBAN registry.
     "AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BI": 27, "BR": 29,
@@ -36,8 +38,8 @@ def _card(candidate: Candidate) -> int:
     raw = candidate.raw
     ends = [index + 1 for index, character in enumerate(raw) if character.isdigit()]
     digits = "".join(character for character in raw if character.isdigit())
-    if len(set(digits)) < 2:
-        return 0
+    if len(set(digits)) < 2 or _FOUR_BEFORE.search(candidate.text, max(0, candidate.start - 5), candidate.start):
+        return 0  # the same digit throughout, or the middle of a longer number
     lengths = {length for first, allowed in _NETWORKS if first.match(digits) for length in allowed}
     for length in sorted(lengths, reverse=True):
         if length > len(digits):

@@ -5,7 +5,7 @@ import json
 import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic_core import PydanticUndefined
 
@@ -92,7 +92,9 @@ def _kind(annotation: Any) -> tuple[str, str, type[Section] | None]:
         return "list", "[]", _kind(arguments[0])[2]
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return ("text or mapping" if hasattr(annotation, "short_form") else "mapping"), "", annotation
-    return {str: "text", int: "whole number", float: "number"}[annotation], "", None
+    if origin is Literal:
+        return "text", "", None
+    return {str: "text", int: "whole number", float: "number", bool: "true or false"}[annotation], "", None
 
 
 def _default(default: Any, nested: type[Section] | None) -> str:

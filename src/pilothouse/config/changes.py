@@ -35,6 +35,8 @@ def _deployment_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
 
 
 def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
+    before, after = ({each.name: _Secret(_encoded(each).decode()) for each in spec.filters} for spec in (old, new))
+    yield from (f"~ filters.{line}" for line in _differences(before, after))
     yield from (f"~ {line}{_NEXT_START}" for line in _differences(_flat_settings(old), _flat_settings(new)))
 
 

@@ -19,7 +19,7 @@ from pilothouse.config.secret_references import LOOKS_LIKE_REFERENCE
 from pilothouse.config.sources import HubSource, parse_source
 
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})
-_SECRET_KEY = "api_key"
+_SECRET_KEYS = frozenset({"api_key", "hash_key"})
 
 
 def cross_check(tree: dict[str, Any], origins: Origins) -> list[Problem]:
@@ -99,5 +99,5 @@ def _references(value: Any, path: SpecPath) -> Iterator[Problem]:
     elif isinstance(value, list):
         for index, each in enumerate(value):
             yield from _references(each, (*path, index))
-    elif isinstance(value, str) and path and path[-1] != _SECRET_KEY and LOOKS_LIKE_REFERENCE.search(value):
-        yield Problem(path=path, message="${env:...} and ${file:...} are for secrets alone: upstream.api_key")
+    elif isinstance(value, str) and path and path[-1] not in _SECRET_KEYS and LOOKS_LIKE_REFERENCE.search(value):
+        yield Problem(path=path, message="${env:...} and ${file:...} are for secrets alone: upstream.api_key and filters.NAME.hash_key")

@@ -6,10 +6,12 @@ It is a fleet file itself: loading it gives the same fleet. Secrets stay referen
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from pilothouse.config.filter_schema import FilterSection
 from pilothouse.config.loaded import LoadedFleet
 from pilothouse.config.problems import Origins, SpecPath
 from pilothouse.config.yaml_tree import plain_scalar
@@ -33,6 +35,7 @@ def effective_yaml(loaded: LoadedFleet) -> str:
 def _tree(loaded: LoadedFleet) -> dict[str, Any]:
     spec = loaded.spec
     limits: dict[str, Any] = msgspec.to_builtins(spec.gateway.limits)
+    filters = {name: _filter(section, loaded) for name, section in loaded.file.filters.items()}
     return {
         "fleet": spec.name,
         "models": {
@@ -44,6 +47,7 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
             }
             for model in spec.models
         },
+        **({"filters": filters} if filters else {}),
         "gateway": {"listen": str(spec.gateway.listen), "workers": spec.gateway.workers, "limits": limits},
         "controller": {"listen": str(spec.controller.listen)},
     }
@@ -62,6 +66,17 @@ def _deployment(spec: DeploymentSpec, loaded: LoadedFleet, path: SpecPath) -> di
         **({"upstream": _without_empty(upstream)} if upstream else {}),
         "replicas": spec.replicas,
     }
+
+
+def _filter(section: FilterSection, loaded: LoadedFleet) -> dict[str, Any]:
+    """A filter as it was written; files by their absolute path, `hash_key` as a reference."""
+    directory = Path.cwd() if loaded.path is None else loaded.path.parent
+    written: dict[str, Any] = section.model_dump(exclude_unset=True, exclude_none=True)
+    safety = (each["phrases"] for each in written.get("safety", {}).values() if "phrases" in each)
+    for phrases in (*written.get("phrases", {}).values(), *safety):
+        if "file" in phrases:
+            phrases["file"] = str(directory / phrases["file"])
+    return written
 
 
 def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:

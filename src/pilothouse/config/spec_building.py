@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pilothouse.config.addresses import parse_listen
 from pilothouse.config.cross_checks import deployment_name
+from pilothouse.config.filter_building import BuiltFilters
 from pilothouse.config.problems import Problem, SpecPath
 from pilothouse.config.schema import DeploymentSection, FleetFile, UpstreamSection, WeightsSection
 from pilothouse.config.secret_references import SecretMissingError, resolve_secret
@@ -23,9 +24,15 @@ from pilothouse.model.spec import (
 )
 
 
-def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tuple[FleetSpec, list[Problem]]:
-    """The fleet, and the secrets that are missing. `directory` is what relative paths in the file are relative to."""
+def build_spec(
+    file: FleetFile, directory: Path, env: Mapping[str, str]
+) -> tuple[FleetSpec, list[Problem], list[Problem]]:
+    """The fleet, the secrets that are missing, and what is wrong with files and expressions that the file names.
+
+    `directory` is what relative paths in the file are relative to.
+    """
     builder = _Builder(directory, env)
+    filters = BuiltFilters(file.filters, directory, env)
     models = tuple(
         ModelSpec(
             name=ModelName(name),
@@ -45,8 +52,9 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
             limits=GatewayLimits(**file.gateway.limits.model_dump()),
         ),
         controller=ControllerSpec(listen=parse_listen(file.controller.listen)),
+        filters=filters.specs,
     )
-    return spec, builder.missing
+    return spec, [*builder.missing, *filters.missing], filters.problems
 
 
 class _Builder:

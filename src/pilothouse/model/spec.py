@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pilothouse.model.filters import FilterSpec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
 
 
@@ -116,3 +117,4 @@ class FleetSpec(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[ModelSpec, ...]
     gateway: GatewaySpec
     controller: ControllerSpec
+    filters: tuple[FilterSpec, ...] = ()

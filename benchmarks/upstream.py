@@ -1,6 +1,7 @@
 """A fast OpenAI-shaped upstream: `python -m benchmarks.upstream PORT`.
 
-A fixed JSON answer, or, for `"stream":true`, a stream of as many events as `"n_events"` asks for (100), one write each.
+A fixed JSON answer, or, for `"stream":true`, a stream of as many events as `"n_events"` asks for (100), one write each,
+`"interval_ms"` (0) apart.
 Nothing is parsed that the byte path beside it does not need.
 """
 
@@ -15,6 +16,7 @@ import uvloop
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _EVENTS = re.compile(rb'"n_events":(\d+)')
+_INTERVAL = re.compile(rb'"interval_ms":(\d+)')
 
 
 def _chunk(data: bytes) -> bytes:
@@ -65,8 +67,9 @@ class Upstream(asyncio.Protocol):
         self._buffer += data
         for body in self._requests():
             if b'"stream":true' in body:
-                asked = _EVENTS.search(body)
-                self._task = asyncio.get_running_loop().create_task(self._stream(int(asked[1]) if asked else 100))
+                events, interval_ms = _number(_EVENTS, body, 100), _number(_INTERVAL, body, 0)
+                stream = self._stream(events, interval_ms / 1000)
+                self._task = asyncio.get_running_loop().create_task(stream)
             else:
                 self._transport.write(_JSON)
 
@@ -79,12 +82,17 @@ class Upstream(asyncio.Protocol):
             yield self._buffer[end + 4 : whole]
             self._buffer = self._buffer[whole:]
 
-    async def _stream(self, events: int) -> None:
+    async def _stream(self, events: int, interval_s: float) -> None:
         self._transport.write(_STREAM)
         for _ in range(events):
             self._transport.write(_EVENT)
-            await asyncio.sleep(0)  # one write, and one packet, for each event
+            await asyncio.sleep(interval_s)  # one write, and one packet, for each event
         self._transport.write(_END)
+
+
+def _number(pattern: re.Pattern[bytes], body: bytes, default: int) -> int:
+    found = pattern.search(body)
+    return int(found[1]) if found else default
 
 
 async def _serve(port: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx2
 import msgspec
 import pytest
+from hypothesis import settings
 
 from pilothouse.cli.fleet_record import SupervisorRecord, base_url
 from pilothouse.cli.locate import running_record
@@ -24,6 +25,11 @@ PROGRAM = (sys.executable, "-P", "-m", "pilothouse.cli.main")
 TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
+# The same examples in every run: what is green stays green. `HYPOTHESIS_PROFILE=explore` looks for new ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
 FAKE_FLEET = """
 fleet: {name}
 models:

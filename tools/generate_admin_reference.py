@@ -41,7 +41,8 @@ def _operation(title: str, operation: dict[str, Any]) -> Iterator[str]:
     yield f"{operation['summary']} {'Open.' if operation.get('security') == [] else 'Needs the admin token.'}"
     yield ""
     for parameter in operation.get("parameters", ()):
-        yield f"- `?{parameter['name']}`: {parameter['description']}"
+        if parameter["in"] == "query":
+            yield f"- `?{parameter['name']}`: {parameter['description']}"
         yield ""
     yield "| status | body | meaning |"
     yield "|---|---|---|"

@@ -93,7 +93,7 @@ def _kind(annotation: Any) -> tuple[str, str, type[Section] | None]:
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return ("text or mapping" if hasattr(annotation, "short_form") else "mapping"), "", annotation
     if origin is Literal:
-        return "text", "", None
+        return "one of " + ", ".join(f"`{value}`" for value in arguments), "", None
     return {str: "text", int: "whole number", float: "number", bool: "true or false"}[annotation], "", None
 
 
@@ -109,8 +109,14 @@ def _default(default: Any, nested: type[Section] | None) -> str:
 def _bounds(metadata: list[Any]) -> str:
     words = {"gt": "more than", "ge": "at least", "le": "at most"}
     bounds = [(word, getattr(each, name, None)) for each in metadata for name, word in words.items()]
-    found = [f"{word} {int(bound):,}" for word, bound in bounds if bound is not None]
+    found = [
+        f"{word} {bound:,g}" if bound % 1 else f"{word} {int(bound):,}" for word, bound in bounds if bound is not None
+    ]
     return f" It is {' and '.join(found)}." if found else ""
+
+
+def _number(bound: float) -> str:
+    return f"{bound:,g}" if bound % 1 else f"{int(bound):,}"
 
 
 def _rows() -> Iterator[str]:

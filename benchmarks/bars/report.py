@@ -48,14 +48,15 @@ def keep(issue: str, bars: list[Bar]) -> None:
             "measured": bar.measured,
             "passed": bar.passed,
             "date": when,
-            "machine": _machine(),
+            "machine": machine(),
             "pilothouse": importlib.metadata.version("pilothouse"),
             **bar.details,
         }
     RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
 
 
-def _machine() -> str:
+def machine() -> str:
+    """What the figures were measured on."""
     cores = len(os.sched_getaffinity(0))
     model = platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -3,14 +3,18 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from data_plane import ENGINE_KEY, MODEL, RunningPlane, chat, data_plane, request, settled, snapshot
-from pilothouse.model.spec import GatewayLimits
+from pilothouse.model.requests import Route
+from pilothouse.model.spec import GatewayLimits, Timeouts
+from pilothouse.policy.silence import SILENCES
 from pilothouse.telemetry import catalogue
 from pilothouse.testing.fake_engine import EngineOptions, FakeEngine, Script
 from pilothouse.testing.processes import free_port
@@ -76,6 +80,72 @@ async def test_usage_that_the_client_asked_for_is_shown(tmp_path: Path) -> None:
         assert engine.requests[-1].json() == body
         assert [event["usage"]["completion_tokens"] for event in events(answer.body) if has_usage(event)] == [7]  # type: ignore[index]
         assert plane.count(catalogue.TOKENS, kind="output") == 7
+
+
+@pytest.mark.asyncio
+async def test_a_name_that_leads_to_a_metadata_service_gets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pilothouse.gateway.upstream.leads_to_metadata", lambda address: address == "127.0.0.1")
+    async with one_engine(tmp_path) as (engine, plane):
+        assert (await plane.ask(CHAT, chat())).code == "replica_unreachable"
+        assert not engine.requests
+        assert plane.in_flight() == (0, 0)
+
+
+# Engines that hear only by writing that their client has gone
+
+
+@pytest.mark.asyncio
+async def test_such_an_engine_is_asked_for_a_stream_and_the_client_gets_an_answer(tmp_path: Path) -> None:
+    async with one_engine(tmp_path, progress_field="return_progress") as (engine, plane):
+        plain = await plane.ask(CHAT, chat(max_tokens=7))
+        asked = engine.requests[-1].json()
+        assert asked["stream"] is asked["return_progress"] is asked["stream_options"]["include_usage"] is True
+        assert plain.headers["content-type"] == "application/json"
+        answer = plain.json()
+        assert answer["object"] == "chat.completion"
+        assert answer["choices"][0]["message"]["role"] == "assistant"
+        assert answer["choices"][0]["message"]["content"]
+        assert answer["choices"][0]["finish_reason"] == "length"
+        assert answer["usage"]["completion_tokens"] == 7
+        assert plane.count(catalogue.TOKENS, kind="output") == 7
+        assert plane.in_flight() == (0, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_stream_from_such_an_engine_is_a_stream(tmp_path: Path) -> None:
+    async with one_engine(tmp_path, progress_field="return_progress") as (engine, plane):
+        answer = await plane.ask(CHAT, chat(stream=True, max_tokens=7))
+        assert engine.requests[-1].json()["return_progress"] is True
+        assert not any(map(has_usage, events(answer.body)))
+        await plane.ask("/v1/messages", {"model": MODEL, "messages": [], "max_tokens": 3})
+        assert "return_progress" not in engine.requests[-1].json(), "only where the field is known"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("after", [0, 3])
+async def test_an_error_in_an_answer_to_put_together_is_a_status(after: int, tmp_path: Path) -> None:
+    async with one_engine(tmp_path, progress_field="return_progress") as (engine, plane):
+        engine.script(Script(error_after=after, error={"error": {"message": "no", "code": 507}}))
+        answer = await plane.ask(CHAT, chat(max_tokens=7))
+        assert (answer.status, answer.json()["error"]["message"]) == (507, "no")
+        engine.script(Script(close_after=after))
+        assert (await plane.ask(CHAT, chat(max_tokens=7))).code == "replica_lost"
+        engine.script(Script(status=400, body={"error": {"message": "bad"}}))
+        assert (await plane.ask(CHAT, chat(max_tokens=7))).status == 400
+        assert plane.in_flight() == (0, 0)
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_leaves_ends_an_answer_that_is_put_together(tmp_path: Path) -> None:
+    async with one_engine(tmp_path, progress_field="return_progress") as (engine, plane):
+        engine.script(Script(stall_after=3))
+        wire = await plane.send(request(CHAT, chat(max_tokens=7)))
+        await until(lambda: plane.in_flight()[0] == 1)
+        wire.abort()
+        await until(lambda: plane.in_flight() == (0, 0))
+        assert plane.count(catalogue.CLIENT_DISCONNECTS, phase="unary") == 1
 
 
 @pytest.mark.asyncio
@@ -232,11 +302,83 @@ async def test_a_replica_that_refuses_is_passed_over(tmp_path: Path) -> None:
         fleet = snapshot([free_port(), engine.port])
         plane = await stack.enter_async_context(data_plane(fleet, tmp_path))
         told: list[str] = []
-        plane.plane.report_suspicion = lambda replica, reason: told.append(replica)
+        plane.plane.report_suspicion = lambda replica, reason, silent: told.append(replica)
         answers = [(await plane.ask(CHAT, chat(max_tokens=2))).status for _ in range(20)]
         assert answers == [200] * 20
         assert told == ["fake-0"], "told once, then passed over while it is suspected"
         assert plane.count(catalogue.UPSTREAM_RETRIES, reason="connect_failed") == 1
+
+
+@pytest.mark.asyncio
+async def test_a_replica_that_hangs_is_found_and_taken_out(tmp_path: Path) -> None:
+    async with FakeEngine(options()) as hung, FakeEngine(options()) as well, contextlib.AsyncExitStack() as stack:
+        hung.script(Script(stall_after=0), times=100)
+        plane = await stack.enter_async_context(data_plane(snapshot([hung.port, well.port]), tmp_path))
+        told: list[tuple[str, bool]] = []
+        plane.plane.report_suspicion = lambda replica, reason, silent: told.append((replica, silent))
+        while ("fake-0", True) not in told:
+            plane.turn(2)  # past the second for which it is passed over after one time-out
+            seen = len(hung.requests)
+            asked = asyncio.get_running_loop().create_task(plane.ask(CHAT, chat(max_tokens=1)))
+            await asyncio.wait([asked], timeout=0.05)
+            if len(hung.requests) > seen:
+                plane.turn(700)
+                assert (await asked).code == "replica_timeout"
+            else:
+                assert (await asked).status == 200
+        assert len(hung.requests) == SILENCES
+        answers = [(await plane.ask(CHAT, chat(max_tokens=1))).status for _ in range(20)]
+        assert (answers, len(hung.requests)) == ([200] * 20, SILENCES)
+
+
+@pytest.mark.asyncio
+async def test_an_answer_between_two_time_outs_means_that_it_does_not_hang(tmp_path: Path) -> None:
+    async with one_engine(tmp_path) as (engine, plane):
+        told: list[bool] = []
+        plane.plane.report_suspicion = lambda replica, reason, silent: told.append(silent)
+        for _ in range(SILENCES + 2):
+            engine.script(Script(stall_after=0))
+            asked = asyncio.get_running_loop().create_task(plane.ask(CHAT, chat(max_tokens=1)))
+            await until(lambda: plane.in_flight()[0] == 1 and len(engine.requests) % 2 == 1)
+            plane.turn(700)
+            assert (await asked).code == "replica_timeout"
+            assert (await plane.ask(CHAT, chat(max_tokens=1))).status == 200
+        assert not any(told)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("rule", "script", "stream", "after_s", "message"),
+    [
+        (Timeouts(first_byte_s=5), Script(stall_after=0), False, 6, "did not begin to answer"),
+        (Timeouts(idle_s=5), Script(stall_after=2), True, 6, "stopped answering"),
+        (Timeouts(total_s=5), Script(stall_after=2), True, 6, "longer than 5 s"),
+        (Timeouts(total_s=5), Script(stall_after=0), False, 6, "longer than 5 s"),
+    ],
+)
+async def test_a_route_has_time_outs_of_its_own(
+    rule: Timeouts, script: Script, stream: bool, after_s: float, message: str, tmp_path: Path
+) -> None:
+    async with one_engine(tmp_path) as (engine, plane):
+        fleet = snapshot([engine.port], version=2)
+        model = msgspec.structs.replace(fleet.models[0], timeouts={Route.CHAT_COMPLETIONS: rule})
+        plane.plane.apply(msgspec.structs.replace(fleet, models=(model,)))
+        engine.script(script)
+        started = time.monotonic_ns()
+        wire = await plane.send(request(CHAT, chat(stream=stream, max_tokens=9)))
+        await until(lambda: engine.state().running == 1)
+        if stream:
+            await wire.head()
+            await wire.chunk()
+        while (connection := next(iter(plane.plane.connections))).exchange is not None:
+            connection.exchange._read_at = min(connection.exchange._read_at, started - round(after_s * 1e9))
+            plane.turn(after_s)
+        text = b""
+        while message.encode() not in text:
+            piece = await wire.reader.read(65536)
+            assert piece, text
+            text += piece
+        assert plane.ended("replica_timeout") == 1
 
 
 @pytest.mark.asyncio
@@ -281,7 +423,7 @@ async def test_a_stale_connection_is_replaced_without_a_word(tmp_path: Path) -> 
     ],
 )
 @pytest.mark.parametrize("how", ["close", "abort", "half_close"])
-async def test_a_client_that_goes_stops_its_engine(
+async def test_t1_a_client_that_goes_stops_its_engine(
     stream: bool, script: Script, phase: str, how: str, tmp_path: Path
 ) -> None:
     async with one_engine(tmp_path) as (engine, plane):
@@ -309,7 +451,7 @@ async def test_a_client_that_goes_stops_its_engine(
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_goes_while_its_replica_is_being_connected(tmp_path: Path) -> None:
+async def test_t1_a_client_that_goes_while_its_replica_is_being_connected(tmp_path: Path) -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

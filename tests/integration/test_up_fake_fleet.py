@@ -6,13 +6,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx2
+import msgspec
 import pytest
 
+from pilothouse.cli.activity import Activity
 from pilothouse.cli.exits import Exit
 from pilothouse.model.fleet import ReplicaState
 
@@ -61,6 +65,9 @@ def test_a_fleet_in_the_background_from_up_to_down(pilothouse: "Pilothouse") -> 
     assert "starts" in pilothouse.run("logs", "fake-1", "--lines", "5")
     assert pilothouse.run("chat", "hello").strip()
     assert pilothouse.run("chat", "--model", "fake", stdin="from a pipe").strip()
+    seen = msgspec.json.decode(pilothouse.run("top", "--once", "--json", "--interval", "0.3"), type=Activity)
+    assert (seen.ready, seen.workers, [each.model for each in seen.models]) == (True, 1, ["fake"])
+    assert "fleet default: ready, 1 worker" in pilothouse.run("top", "--once", "--interval", "0.3")
     assert '"failed": 0' in pilothouse.run("bench", "--requests", "4", "--max-tokens", "4", "--json")
 
     again = pilothouse.attempt("up", pilothouse.fake_fleet(step_base_ms=1))
@@ -139,6 +146,53 @@ def test_running_answers_end_before_the_fleet_does(pilothouse: "Pilothouse") -> 
         assert [line for line in lines if line][-1] == "data: [DONE]"
     program.communicate()
     assert program.returncode == Exit.OK
+
+
+def test_workers_are_replaced_under_load_without_a_failed_request(pilothouse: "Pilothouse") -> None:
+    fleet = Path(pilothouse.fake_fleet(step_base_ms=1))
+    pilothouse.run("up", str(fleet), "--detach")
+    stop = threading.Event()
+    statuses: list[int] = []
+
+    def ask() -> None:
+        with pilothouse.client() as client:
+            while not stop.is_set():
+                statuses.append(client.post("/v1/chat/completions", json=QUESTION).status_code)
+
+    with (
+        ThreadPoolExecutor(4) as pool,
+        open_stream(pilothouse, {**QUESTION, "max_tokens": 900, "stream": True}) as long,
+    ):
+        lines = long.iter_lines()
+        next(lines)
+        asking = [pool.submit(ask) for _ in range(4)]
+        try:
+            old = pilothouse.child("worker-0")
+            fleet.write_text(fleet.read_text().replace("gateway: {", "gateway: {workers: 2, "))
+            assert pilothouse.attempt("restart").stderr.splitlines()[-1] == "2 new workers serve"
+            assert {each.name for each in pilothouse.record().children} == {"controller", "worker-1", "worker-2"}
+            assert [line for line in lines if line][-1] == "data: [DONE]", "the old worker finishes its stream"
+            before = len(statuses)
+            pilothouse.wait_for(lambda: len(statuses) > before + 20, "the new workers serve")
+        finally:
+            stop.set()
+        for each in asking:
+            each.result()
+    assert set(statuses) == {200}
+    assert not Path(f"/proc/{old}").exists()
+    pilothouse.run("restart")
+    assert {each.name for each in pilothouse.record().children} == {"controller", "worker-0", "worker-3"}
+
+
+def test_a_restart_with_a_broken_file_changes_nothing(pilothouse: "Pilothouse") -> None:
+    fleet = Path(pilothouse.fake_fleet())
+    pilothouse.run("up", str(fleet), "--detach")
+    worker = pilothouse.child("worker-0")
+    fleet.write_text(fleet.read_text().replace("gateway:", "gatewai:"))
+    refused = pilothouse.attempt("restart")
+    assert refused.returncode == Exit.ERROR
+    assert "did you mean 'gateway'?" in refused.stderr
+    assert pilothouse.child("worker-0") == worker
 
 
 def test_a_second_ctrl_c_does_not_wait_for_running_answers(pilothouse: "Pilothouse") -> None:

@@ -26,6 +26,7 @@ from pilothouse.model.events import (
     ProcessExited,
     ProcessStarted,
     ReplicaAdopted,
+    ReplicaHung,
     ReplicaPlaced,
     ReplicaRequested,
     SuspicionRaised,
@@ -188,6 +189,10 @@ class World(RuleBasedStateMachine):
     @rule()
     def is_suspected(self) -> None:
         self.give(SuspicionRaised(at=self.at(), reason="refused"))
+
+    @rule()
+    def hangs(self) -> None:
+        self.give(ReplicaHung(at=self.at(), reason="silent"))
 
     # Seldom, or few lives would get far before their end.
     @rule(grace=strategies.integers(0, 60 * SECOND), chance=strategies.integers(0, 4))

@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from pilothouse.gateway.access_log import AccessLog
 from pilothouse.gateway.client_connection import ClientConnection
+from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
 from pilothouse.model.fleet import (
@@ -29,6 +31,7 @@ from pilothouse.model.units import SECOND, MonotonicNs
 from pilothouse.runtime.timer_wheel import TimerWheel
 from pilothouse.telemetry import catalogue
 from pilothouse.telemetry.board import BoardWriter, board_path, read_boards
+from pilothouse.telemetry.traces import Traces
 
 KEY = "ph_a-key-of-the-tests"
 PEPPER = b"pepper" * 8
@@ -103,14 +106,18 @@ class RunningPlane:
                 total += sum(sample.buckets) if sample.buckets else sample.value
         return total
 
+    def series(self) -> int:
+        """How many series the board has."""
+        return len(read_boards(self._board_dir).samples)
+
     def ended(self, reason: str) -> float:
         """Requests that ended for a reason."""
         return self.count(catalogue.REQUESTS, reason=reason)
 
-    def in_flight(self) -> tuple[float, int]:
-        """Requests by the board, and tokens by the replicas: both are zero when all is given back."""
-        tokens = sum(replica.in_flight_tokens for replica in self.plane.table.replicas.values())
-        return self.count(catalogue.IN_FLIGHT_REQUESTS), tokens
+    def in_flight(self) -> tuple[int, int]:
+        """Requests and tokens: both are zero when all is given back."""
+        replicas = self.plane.table.replicas.values()
+        return sum(each.in_flight_requests for each in replicas), sum(each.in_flight_tokens for each in replicas)
 
     def turn(self, seconds: float) -> None:
         """Let the wheel believe that it is so much later than it last was."""
@@ -118,9 +125,7 @@ class RunningPlane:
 
     async def send(self, data: bytes) -> "Wire":
         """A raw connection on which `data` has been sent."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(data)
-        self._wires.append(Wire(reader, writer))
+        self._wires.append(await connect(self.port, data))
         return self._wires[-1]
 
     async def ask(
@@ -184,6 +189,13 @@ class Wire:
         self.writer.transport.abort()
 
 
+async def connect(port: int, data: bytes) -> Wire:
+    """A raw connection to the loopback address, on which `data` has been sent."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    return Wire(reader, writer)
+
+
 def request(
     path: str,
     body: bytes | Mapping[str, object] = b"",
@@ -210,7 +222,13 @@ def chat(*, stream: bool = False, **fields: object) -> dict[str, object]:
 
 @contextlib.asynccontextmanager
 async def data_plane(
-    fleet: FleetSnapshot, board_dir: Path, limits: GatewayLimits | None = None
+    fleet: FleetSnapshot,
+    board_dir: Path,
+    limits: GatewayLimits | None = None,
+    *,
+    origins: tuple[str, ...] = (),
+    access_log: AccessLog | None = None,
+    traces: Traces | None = None,
 ) -> AsyncIterator[RunningPlane]:
     """Serve `fleet` on a free port. At the end nothing may be in flight and no task left."""
     loop = asyncio.get_running_loop()
@@ -223,6 +241,9 @@ async def data_plane(
         wheel=TimerWheel(MonotonicNs(time.monotonic_ns())),
         loop=loop,
         seed=7,
+        cors=CrossOrigin(origins),
+        access_log=access_log,
+        traces=traces,
     )
     plane.apply(fleet)
     server = await loop.create_server(lambda: ClientConnection(plane), "127.0.0.1", 0)

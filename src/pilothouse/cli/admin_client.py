@@ -1,6 +1,7 @@
 """Calls of the fleet's admin API."""
 
-from typing import Self, TypeVar
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
 import httpx2
 import msgspec
@@ -16,6 +17,7 @@ _Shape = TypeVar("_Shape")
 
 _STATUS_TIMEOUT_S = 5.0
 _RELOAD_TIMEOUT_S = 60.0
+_TENANTS_TIMEOUT_S = 15.0
 
 
 class _Error(msgspec.Struct):
@@ -51,16 +53,27 @@ class AdminClient:
 
     async def status(self) -> FleetStatus:
         """The fleet as it is now."""
-        return await self._call("GET", "/v1/fleet", FleetStatus, timeout_s=_STATUS_TIMEOUT_S)
+        return await self.call("GET", "/v1/fleet", FleetStatus, timeout_s=_STATUS_TIMEOUT_S)
 
     async def reload(self) -> ReloadResult:
         """Have the fleet file read again."""
-        return await self._call("POST", "/v1/fleet/reload", ReloadResult, timeout_s=_RELOAD_TIMEOUT_S)
+        return await self.call("POST", "/v1/fleet/reload", ReloadResult, timeout_s=_RELOAD_TIMEOUT_S)
 
-    async def _call(self, method: str, path: str, shape: type[_Shape], *, timeout_s: float) -> _Shape:
-        body: dict[str, str] | None = {} if method == "POST" else None
+    async def call(
+        self,
+        method: str,
+        path: str,
+        shape: type[_Shape],
+        *,
+        body: Mapping[str, Any] | None = None,
+        params: Mapping[str, Any] | None = None,
+        timeout_s: float = _TENANTS_TIMEOUT_S,
+    ) -> _Shape:
+        """Any call; a POST without a body sends an empty object."""
+        if method == "POST" and body is None:
+            body = {}
         try:
-            response = await self._client.request(method, path, json=body, timeout=timeout_s)
+            response = await self._client.request(method, path, json=body, params=params, timeout=timeout_s)
         except httpx2.HTTPError as error:
             raise PilothouseError(
                 "controller_unreachable",

@@ -68,6 +68,33 @@ def show(file: Path | None = None, /, *, effective: bool = False, set_: _Set = (
     return Exit.OK
 
 
+def import_litellm(file: Path, /) -> int:
+    """Turn a LiteLLM config.yaml into a fleet file.
+
+    $ pilothouse config import litellm config.yaml > fleet.yaml
+
+    Standard output is the fleet file. Standard error has what could not be brought over, a line each, and commands that
+    make tenants with the budgets found.
+
+    Args:
+        file: LiteLLM's configuration.
+    """
+    from pilothouse.config.litellm_import import import_litellm as convert
+    from pilothouse.model.errors import PilothouseError
+
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise PilothouseError("config_not_found", f"{file} cannot be read: {error.strerror}") from error
+    imported = convert(text)
+    print(imported.fleet_file, end="")
+    for line in imported.left_behind:
+        say(f"left behind: {line}")
+    for command in imported.commands:
+        say(f"to be run on the fleet: {command}")
+    return Exit.OK
+
+
 def reload(*, fleet: Annotated[str | None, Parameter(env_var="PILOTHOUSE_FLEET")] = None) -> int:
     """Have the running fleet read its file again.
 

@@ -22,6 +22,7 @@ from pilothouse.cli.listeners import bound_address
 from pilothouse.config.paths import fleet_paths
 from pilothouse.console.admin import build_app
 from pilothouse.console.server import AdminServer
+from pilothouse.console.tenant_routes import TenantAdministration
 from pilothouse.controller.controller import Controller
 from pilothouse.model.boot import ControllerBoot
 from pilothouse.model.errors import PilothouseError
@@ -29,6 +30,7 @@ from pilothouse.model.spec import FleetSpec, ListenAddress
 from pilothouse.model.status import FleetStatus, ReloadResult
 from pilothouse.store.admin_token import ensure_admin_token
 from pilothouse.store.keys import KeyStore
+from pilothouse.store.ledger import Ledger
 from pilothouse.telemetry import logs
 from pilothouse.telemetry.exposition import Exposition
 
@@ -74,7 +76,11 @@ async def serve(boot: ControllerBoot, env: Mapping[str, str]) -> None:
     def load_spec() -> FleetSpec:
         return load_checked(file, boot.overrides, env).spec
 
-    with KeyStore(paths.database, paths.pepper) as keys, socket.socket(fileno=boot.admin_fd) as listener:
+    with (
+        KeyStore(paths.database, paths.pepper) as keys,
+        Ledger(paths.database) as ledger,
+        socket.socket(fileno=boot.admin_fd) as listener,
+    ):
         controller = Controller(
             load_spec(),
             paths,
@@ -85,7 +91,8 @@ async def serve(boot: ControllerBoot, env: Mapping[str, str]) -> None:
             fleet_file=boot.fleet_file,
         )
         operations = _Operations(controller, boot.gateway, bound_address(listener))
-        server = AdminServer(build_app(operations, token=ensure_admin_token(paths.admin_token)))
+        tenants = TenantAdministration(keys.tenants, ledger, controller.reload_keys)
+        server = AdminServer(build_app(operations, token=ensure_admin_token(paths.admin_token), tenants=tenants))
         stop = asyncio.Event()
         with _told_to_stop(stop, boot.lifeline_fd), _reloads(controller):
             serving = asyncio.get_running_loop().create_task(server.serve_on(listener))

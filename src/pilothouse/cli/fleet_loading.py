@@ -6,7 +6,7 @@ from pathlib import Path
 from pilothouse.cli.output import CommandError
 from pilothouse.config import fleet_file
 from pilothouse.config.fleet_file import LoadedFleet
-from pilothouse.config.problems import Problem, invalid
+from pilothouse.config.problems import invalid
 from pilothouse.engines import registry
 
 
@@ -32,10 +32,7 @@ def load_checked(path: Path | None, overrides: Mapping[str, str], env: Mapping[s
         PilothouseError: config_not_found, secret_not_found, or config_invalid with every problem and its line.
     """
     loaded = fleet_file.load(path, overrides=overrides, env=env)
-    problems = [
-        Problem(path=where, message=problem.message, suggestion=problem.suggestion)
-        for where, problem in registry.check_fleet(loaded.spec)
-    ]
+    problems = registry.check_fleet(loaded.spec)
     if problems:
         raise invalid(problems, loaded.origins)
     return loaded

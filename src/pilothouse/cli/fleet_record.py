@@ -24,6 +24,14 @@ class ChildRecord(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
 
 
+class WorkersRestart(msgspec.Struct, frozen=True, kw_only=True):
+    """How the last restart of the workers went. `number` counts them; `problem` is empty when all went well."""
+
+    number: int = 0
+    running: bool = False
+    problem: str = ""
+
+
 class SupervisorRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A running (or killed) supervisor, with the addresses as bound and the children as they are."""
 
@@ -31,10 +39,12 @@ class SupervisorRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     process: ProcessIdentity
     gateway: ListenAddress
+    gateway_tls: bool = False
     admin: ListenAddress
     fleet_file: str | None
     drain_timeout_s: float
     children: tuple[ChildRecord, ...] = ()
+    restart: WorkersRestart = WorkersRestart()
 
 
 def is_alive(process: ProcessIdentity | None) -> bool:
@@ -81,11 +91,17 @@ def take_lock(lock: Path, record: Path) -> int:
         raise PilothouseError("fleet_already_running", "another command is just starting this fleet")
     raise PilothouseError(
         "fleet_already_running",
-        f"the fleet {found.fleet} is already running (process {found.process.pid}) at {base_url(found.gateway)}",
+        f"the fleet {found.fleet} is already running (process {found.process.pid}) at {gateway_url(found)}",
     )
 
 
-def base_url(address: ListenAddress) -> str:
+def gateway_url(record: SupervisorRecord) -> str:
+    """Where a client on this host reaches the data plane, without `/v1`."""
+    return base_url(record.gateway, tls=record.gateway_tls)
+
+
+def base_url(address: ListenAddress, *, tls: bool = False) -> str:
     """Where a client on this host reaches `address`, without a trailing slash."""
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    return f"http://{ListenAddress(host=loopback.get(address.host, address.host), port=address.port)}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://{ListenAddress(host=loopback.get(address.host, address.host), port=address.port)}"

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 
@@ -16,53 +15,29 @@ import msgspec
 
 import pilothouse
 from pilothouse.cli.child import ChildSpec
-from pilothouse.cli.fleet_record import ChildRecord, SupervisorRecord, write_record
+from pilothouse.cli.fleet_record import SupervisorRecord, write_record
 from pilothouse.cli.leftovers import end_leftovers
 from pilothouse.cli.log_rotation import rotate_large_logs
 from pilothouse.cli.supervisor import Supervisor
+from pilothouse.cli.worker_processes import (
+    SupervisorBoot,
+    WorkersRestarter,
+    boot_file,
+    module_argv,
+    worker_index,
+    worker_specs,
+)
 from pilothouse.config.paths import FleetPaths
-from pilothouse.model.boot import ControllerBoot, WorkerBoot
+from pilothouse.model.boot import ControllerBoot
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import GatewayLimits, ListenAddress
 from pilothouse.placement.processes import ProcessIdentity, identify
-from pilothouse.store.private_files import replace_private
 from pilothouse.telemetry.board import board_path, clear_gauges
 
 CONTROLLER = "controller"
-_WORKER_MARGIN_S = 5.0  # a worker that drains ends by itself at the end of its drain time
 _CONTROLLER_MARGIN_S = 20.0  # after a drain, replicas have 10 s to end before they are killed
 _ROTATE_EVERY_S = 10.0
 
-_WORKER_ENVIRONMENT = (
-    "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH",
-)  # fmt: skip
-"""What a worker gets of the operator's environment. It talks to strangers, and needs no secret that may be there."""
-
-MALLOC = {
-    # Above glibc's dynamic threshold every body of some hundred KB is mapped and unmapped again: page faults made a
-    # 200 KB request twice as expensive. 32 MiB is the most that every glibc takes; its setting also ends the trimming
-    # of the heap's top after each large body.
-    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
-    "MALLOC_TRIM_THRESHOLD_": str(128 * 1024 * 1024),
-}
-
 _LOG = logging.getLogger(__name__)
-
-
-class SupervisorBoot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor starts from. The descriptors are open in its process and belong to it from then on."""
-
-    fleet: FleetName
-    fleet_file: str | None
-    overrides: dict[str, str]
-    gateway: ListenAddress
-    gateway_fds: tuple[int, ...]
-    admin: ListenAddress
-    admin_fd: int
-    lock_fd: int
-    workers: int
-    limits: GatewayLimits
 
 
 async def supervise(
@@ -73,29 +48,23 @@ async def supervise(
 ) -> None:
     """Run the fleet until SIGTERM or SIGINT, and return when nothing of it is left.
 
-    A second SIGTERM or SIGINT ends everything at once. SIGHUP has the fleet file read again. `companion` runs
-    beside it, and is cancelled when the fleet stops; if it fails, the fleet is stopped, and its exception raised.
+    A second SIGTERM or SIGINT ends everything at once. SIGHUP has the fleet file read again, SIGUSR1 replaces the
+    workers. `companion` runs beside it, and is cancelled when the fleet stops; if it fails, the fleet is stopped, and
+    its exception raised.
     """
-    record = _record(boot)
     lifeline, lifeline_end = os.pipe()
     descriptors = _Descriptors(boot, lifeline, lifeline_end)
-
-    def keep_record(children: tuple[ChildRecord, ...]) -> None:
-        try:
-            write_record(paths.supervisor_record, msgspec.structs.replace(record, children=children))
-        except PilothouseError as error:  # a full disk must not keep a child from being started again
-            _LOG.warning("the record of processes was not written: %s", error.message)
-
-    write_record(paths.supervisor_record, record)
+    record = _RecordKeeper(paths.supervisor_record, _record(boot))
     supervisor = Supervisor(
-        _children(boot, paths, env, lifeline),
+        [_controller(boot, paths, env, lifeline), *worker_specs(boot, paths, env, lifeline, range(boot.spec.workers))],
         on_death=lambda name: _clear_board(paths, name),
-        on_change=keep_record,
+        on_change=lambda children: record.keep(children=children),
         on_stop=descriptors.close_gateway,
     )
+    restarter = WorkersRestarter(supervisor, boot, paths, env, lifeline, record.keep)
     orderly = False
     try:
-        with _signals(supervisor), _rotation(paths.logs_dir):
+        with _signals(supervisor, restarter), _rotation(paths.logs_dir):
             async with _beside(supervisor, companion):
                 orderly = await supervisor.run()
     finally:
@@ -105,6 +74,23 @@ async def supervise(
             _LOG.warning("ended by force: %s", ", ".join(left) or "workers or the controller")
         paths.supervisor_record.unlink(missing_ok=True)
         descriptors.close_all()
+
+
+class _RecordKeeper:
+    """The record of this supervisor, on disk as in memory."""
+
+    def __init__(self, path: Path, record: SupervisorRecord) -> None:
+        self._path = path
+        self._record = record
+        write_record(path, record)
+
+    def keep(self, **changes: object) -> None:
+        """Change these fields."""
+        self._record = msgspec.structs.replace(self._record, **changes)
+        try:
+            write_record(self._path, self._record)
+        except PilothouseError as error:  # a full disk must not keep a child from being started again
+            _LOG.warning("the record of processes was not written: %s", error.message)
 
 
 class _Descriptors:
@@ -132,9 +118,10 @@ def _record(boot: SupervisorBoot) -> SupervisorRecord:
         version=pilothouse.__version__,
         process=_this_process(),
         gateway=boot.gateway,
+        gateway_tls=boot.spec.tls is not None,
         admin=boot.admin,
         fleet_file=boot.fleet_file,
-        drain_timeout_s=boot.limits.drain_timeout_s,
+        drain_timeout_s=boot.spec.limits.drain_timeout_s,
     )
 
 
@@ -144,7 +131,7 @@ def _this_process() -> ProcessIdentity:
     return found
 
 
-def _children(boot: SupervisorBoot, paths: FleetPaths, env: Mapping[str, str], lifeline: int) -> list[ChildSpec]:
+def _controller(boot: SupervisorBoot, paths: FleetPaths, env: Mapping[str, str], lifeline: int) -> ChildSpec:
     controller = ControllerBoot(
         fleet=boot.fleet,
         fleet_file=boot.fleet_file,
@@ -155,54 +142,16 @@ def _children(boot: SupervisorBoot, paths: FleetPaths, env: Mapping[str, str], l
         state_dir=str(paths.state_dir),
         runtime_dir=str(paths.runtime_dir),
     )
-    specs = [
-        ChildSpec(
-            name=CONTROLLER,
-            argv=_module("pilothouse.cli.controller_process", _boot_file(paths, CONTROLLER, controller)),
-            env=env,
-            log_path=paths.logs_dir / f"{CONTROLLER}.log",
-            cwd=paths.state_dir,  # not the operator's directory: a ./fleet.yaml that appears there is not this fleet's
-            inherits=(boot.admin_fd, lifeline),
-            stop_stage=1,
-            stop_grace_s=boot.limits.drain_timeout_s + _CONTROLLER_MARGIN_S,
-        )
-    ]
-    for index in range(boot.workers):
-        worker = WorkerBoot(
-            fleet=boot.fleet,
-            index=index,
-            listen_fds=boot.gateway_fds,
-            lifeline_fd=lifeline,
-            snapshot_path=str(paths.snapshot),
-            control_socket=str(paths.control_socket),
-            board_dir=str(paths.board_dir),
-            pepper_path=str(paths.pepper),
-            limits=boot.limits,
-        )
-        name = f"worker-{index}"
-        specs.append(
-            ChildSpec(
-                name=name,
-                argv=_module("pilothouse.gateway.worker", _boot_file(paths, name, worker)),
-                env={each: env[each] for each in _WORKER_ENVIRONMENT if each in env} | MALLOC,
-                log_path=paths.logs_dir / f"{name}.log",
-                cwd=paths.state_dir,
-                inherits=(*boot.gateway_fds, lifeline),
-                stop_stage=0,
-                stop_grace_s=boot.limits.drain_timeout_s + _WORKER_MARGIN_S,
-            )
-        )
-    return specs
-
-
-def _module(name: str, boot_file: Path) -> tuple[str, ...]:
-    return (sys.executable, "-P", "-m", name, str(boot_file))
-
-
-def _boot_file(paths: FleetPaths, name: str, boot: msgspec.Struct) -> Path:
-    path = paths.boot_dir / f"{name}.json"
-    replace_private(path, msgspec.json.encode(boot))
-    return path
+    return ChildSpec(
+        name=CONTROLLER,
+        argv=module_argv("pilothouse.cli.controller_process", boot_file(paths, CONTROLLER, controller)),
+        env=env,
+        log_path=paths.logs_dir / f"{CONTROLLER}.log",
+        cwd=paths.state_dir,  # not the operator's directory: a ./fleet.yaml that appears there is not this fleet's
+        inherits=(boot.admin_fd, lifeline),
+        stop_stage=1,
+        stop_grace_s=boot.spec.limits.drain_timeout_s + _CONTROLLER_MARGIN_S,
+    )
 
 
 def _clear_board(paths: FleetPaths, name: str) -> None:
@@ -210,7 +159,7 @@ def _clear_board(paths: FleetPaths, name: str) -> None:
     if name == CONTROLLER:
         return
     try:
-        clear_gauges(board_path(paths.board_dir, int(name.rpartition("-")[2])))
+        clear_gauges(board_path(paths.board_dir, worker_index(name)))
     except PilothouseError as error:
         _LOG.warning("the gauges of %s were not cleared: %s", name, error.message)
 
@@ -236,7 +185,7 @@ async def _beside(
 
 
 @contextlib.contextmanager
-def _signals(supervisor: Supervisor) -> Iterator[None]:
+def _signals(supervisor: Supervisor, restarter: WorkersRestarter) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     had_terminal = _has_terminal()
 
@@ -250,7 +199,7 @@ def _signals(supervisor: Supervisor) -> Iterator[None]:
         else:
             supervisor.send(CONTROLLER, signal.SIGHUP)
 
-    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: hang_up}
+    handlers = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: hang_up, signal.SIGUSR1: restarter.begin}
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:

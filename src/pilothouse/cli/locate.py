@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pilothouse.cli.fleet_record import SupervisorRecord, base_url, is_alive, read_record
+from pilothouse.cli.fleet_record import SupervisorRecord, gateway_url, is_alive, read_record
 from pilothouse.cli.output import CommandError
 from pilothouse.cli.target import Target
 from pilothouse.config.paths import FleetPaths, fleet_paths
@@ -69,7 +69,7 @@ def data_plane(url: str | None, fleet: str | None, env: Mapping[str, str]) -> Ta
     if url is not None and fleet is None:
         return Target(url=_without_version(url), api_key=env.get(credentials.OVERRIDE_VARIABLE))
     paths = chosen_fleet(fleet, env)
-    address = _without_version(url) if url is not None else base_url(require_running(paths).gateway)
+    address = _without_version(url) if url is not None else gateway_url(require_running(paths))
     key = credentials.operator_key(paths.credentials, FleetName(paths.state_dir.name), env)
     return Target(url=address, api_key=key)
 

@@ -6,21 +6,26 @@ and keeps its traceback.
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cyclopts import App, CycloptsError, Parameter
 
 import pilothouse
 from pilothouse.cli.bench import bench
 from pilothouse.cli.chat import chat
-from pilothouse.cli.config_commands import check, reload, schema, show
+from pilothouse.cli.config_commands import check, import_litellm, reload, schema, show
 from pilothouse.cli.down import down
 from pilothouse.cli.exits import Exit
 from pilothouse.cli.explain import explain
 from pilothouse.cli.fake_engine import fake_engine
 from pilothouse.cli.logs import logs
 from pilothouse.cli.output import CommandError, print_error
+from pilothouse.cli.restart import restart
+from pilothouse.cli.simulate import simulate
+from pilothouse.cli.simulate_calibrate import calibrate
 from pilothouse.cli.status import status
+from pilothouse.cli.tenant_commands import KEY_COMMANDS, TENANT_COMMANDS, usage
+from pilothouse.cli.top import top
 from pilothouse.cli.up import up
 from pilothouse.cli.version import version
 from pilothouse.model.errors import PilothouseError
@@ -31,6 +36,7 @@ $ pilothouse up                        start the built-in fleet, or ./fleet.yaml
 $ pilothouse up fleet.yaml --detach    start another one, in the background
 $ pilothouse chat                      talk to it
 $ pilothouse status                    what each replica is doing
+$ pilothouse top                       the same and its traffic, live
 $ pilothouse logs -f smollm2-llamacpp-0
 $ pilothouse bench --concurrency 8     load it and measure
 $ pilothouse down                      drain and stop it
@@ -38,6 +44,12 @@ $ pilothouse down                      drain and stop it
 Every command has --help, and takes --debug (or PILOTHOUSE_DEBUG=1) to show the traceback of an error."""
 
 _EPILOGUE = "Exit codes: " + ", ".join(f"{code.value} {code.word}" for code in Exit) + "."
+
+IMPORTERS: dict[str, Callable[..., int]] = {"litellm": import_litellm}
+"""Whose configuration can be brought over."""
+
+_TENANTS_HELP = "Make, change and take away tenants. The gateway does not enforce their limits yet."
+_KEYS_HELP = "Make, change and take away keys. The gateway checks the secret, and no limits, models or networks yet."
 
 DEBUG_FLAG = "--debug"
 DEBUG_VARIABLE = "PILOTHOUSE_DEBUG"
@@ -55,9 +67,13 @@ def build_app() -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    for command in (up, down, status, logs, chat, bench, explain, version):
+    for command in (up, down, restart, status, top, logs, chat, bench, explain, version):
         app.command(command)
+    app.command(usage)
     app.command(_config_app(app))
+    app.command(_simulate_app(app))
+    app.command(_group(app, "tenants", _TENANTS_HELP, TENANT_COMMANDS))
+    app.command(_group(app, "keys", _KEYS_HELP, KEY_COMMANDS))
     app.command(fake_engine, help_flags=[], version_flags=[])
     app.register_install_completion_command(help="Install completion for bash, zsh or fish, and exit.")
     return app
@@ -72,7 +88,22 @@ def _config_app(parent: App) -> App:
     )
     for command in (check, schema, show, reload):
         config.command(command)
+    config.command(_group(parent, "import", "Turn another gateway's configuration into a fleet file.", IMPORTERS))
     return config
+
+
+def _simulate_app(parent: App) -> App:
+    simulation = App(name="simulate", help_format="plaintext", default_parameter=parent.default_parameter)
+    simulation.default(simulate)
+    simulation.command(calibrate)
+    return simulation
+
+
+def _group(parent: App, name: str, help_text: str, commands: Mapping[str, Callable[..., int]]) -> App:
+    group = App(name=name, help=help_text, help_format="plaintext", default_parameter=parent.default_parameter)
+    for verb, command in commands.items():
+        group.command(command, name=verb)
+    return group
 
 
 def run(arguments: Sequence[str], env: Mapping[str, str]) -> int:

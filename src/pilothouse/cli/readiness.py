@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 
 from pilothouse.cli.admin_client import AdminClient
-from pilothouse.cli.fleet_record import ChildRecord, SupervisorRecord, base_url, is_alive, read_record
+from pilothouse.cli.fleet_record import ChildRecord, SupervisorRecord, gateway_url, is_alive, read_record
 from pilothouse.config.paths import FleetPaths
 from pilothouse.model.errors import ERRORS, PilothouseError
 from pilothouse.model.fleet import ReplicaState
@@ -42,7 +42,7 @@ async def wait_until_ready(
             if status is not None:
                 show(status)
                 raise_if_failed(status)
-                if _all_know(status, workers) and await _answers(gateway, f"{base_url(record.gateway)}/readyz"):
+                if _all_know(status, workers) and await _answers(gateway, record):
                     return
             await asyncio.sleep(_POLL_S)
 
@@ -103,8 +103,10 @@ async def _status(admin: AdminClient) -> FleetStatus | None:
         return None
 
 
-async def _answers(client: httpx2.AsyncClient, url: str) -> bool:
+async def _answers(client: httpx2.AsyncClient, record: SupervisorRecord) -> bool:
+    if record.gateway_tls:
+        return True  # its name may not be this host's, and it may want a certificate: the boards must do
     try:
-        return (await client.get(url)).status_code == 200
+        return (await client.get(f"{gateway_url(record)}/readyz")).status_code == 200
     except httpx2.HTTPError:
         return False

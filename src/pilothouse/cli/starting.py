@@ -13,12 +13,12 @@ import msgspec
 
 from pilothouse.cli.fleet_loading import load_checked, overrides_of
 from pilothouse.cli.fleet_record import base_url, read_record, take_lock
-from pilothouse.cli.fleet_supervisor import SupervisorBoot
 from pilothouse.cli.leftovers import end_children, living_children, wait_gone
 from pilothouse.cli.listeners import bound_address, listen
 from pilothouse.cli.output import say
 from pilothouse.cli.weights_progress import fetch_weights
 from pilothouse.cli.welcome import welcome
+from pilothouse.cli.worker_processes import SupervisorBoot, require_for_workers
 from pilothouse.config.paths import FleetPaths, fleet_paths
 from pilothouse.engines import registry
 from pilothouse.model.ids import ModelName
@@ -50,6 +50,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
         say(f"warning: {warning}")
     spec = loaded.spec
     routes = _require_engines(spec)
+    require_for_workers(spec.gateway)
     paths = fleet_paths(spec.name, env)
     paths.create()
     with contextlib.ExitStack() as undo:
@@ -71,10 +72,10 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
             admin=bound_address(admin[0]),
             admin_fd=os.dup(admin[0].fileno()),
             lock_fd=os.dup(lock),
-            workers=spec.gateway.workers,
-            limits=spec.gateway.limits,
+            spec=spec.gateway,
         )
-    return PreparedFleet(paths=paths, boot=boot, welcome=welcome(base_url(boot.gateway), key, routes))
+    url = base_url(boot.gateway, tls=spec.gateway.tls is not None)
+    return PreparedFleet(paths=paths, boot=boot, welcome=welcome(url, key, routes))
 
 
 def _require_engines(spec: FleetSpec) -> list[tuple[ModelName, tuple[Route, ...]]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -41,7 +41,7 @@ def status(*, json: bool = False, fleet: Annotated[str | None, Parameter(env_var
     console = data_console()
     console.print(headline(found))
     console.print()
-    console.print(table(found))
+    console.print(replica_table(found.replicas))
     for line in details(found):
         print(line)
     return Exit.OK
@@ -71,7 +71,7 @@ def headline(found: FleetStatus) -> "Text":
     )  # fmt: skip
 
 
-def table(found: FleetStatus) -> "Table":
+def replica_table(replicas: Sequence[ReplicaStatus]) -> "Table":
     """One line for each replica. What an engine does not tell is left empty."""
     from rich.table import Table
     from rich.text import Text
@@ -79,7 +79,7 @@ def table(found: FleetStatus) -> "Table":
     shown = Table("replica", "model", "state", box=None, pad_edge=False, header_style="bold")
     for name in ("up", "restarts", "busy", "waiting", "KV", "pid"):
         shown.add_column(name, justify="right")
-    for each in found.replicas:
+    for each in replicas:
         state = Text(each.state, style=_COLOURS.get(each.state, "yellow"))
         shown.add_row(each.id, each.model, state, *_figures(each))
     return shown

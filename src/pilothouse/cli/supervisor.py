@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pilothouse.cli.child import Child, ChildSpec
 from pilothouse.cli.fleet_record import ChildRecord
 
+_POLL_S = 0.02
+
 
 class Supervisor:
     """Runs the children until `request_stop`. Everything is called from one event loop.
@@ -31,6 +33,7 @@ class Supervisor:
         on_stop: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_change = on_change
+        self._on_death = on_death
         self._on_stop = on_stop
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -51,11 +54,45 @@ class Supervisor:
         self._stop.set()
         self._on_stop()
 
+    def names(self, stage: int) -> list[str]:
+        """The children of a stage."""
+        return [child.spec.name for child in self._children if child.spec.stop_stage == stage]
+
     def send(self, name: str, number: signal.Signals) -> None:
         """Send a signal to the child of that name, if it runs."""
         for child in self._children:
             if child.spec.name == name:
                 child.signal(number)
+
+    async def replace(
+        self, stage: int, specs: Sequence[ChildSpec], is_ready: Callable[[ChildRecord], bool], patience_s: float
+    ) -> bool:
+        """Start `specs` beside the children of a stage, and stop those as soon as all new ones are ready.
+
+        False, and all is as it was, if a new one dies or is not ready within `patience_s`, or if the fleet stops.
+        """
+        old = [child for child in self._children if child.spec.stop_stage == stage]
+        new = [Child(spec, on_death=self._on_death, on_change=self._changed) for spec in specs]
+        self._children += new
+        for child in new:
+            child.start()
+        took = await self._all_ready(new, is_ready, patience_s)
+        leaving = old if took else new
+        await asyncio.gather(*(child.stop(self._hurry) for child in leaving))
+        self._children = [child for child in self._children if child not in leaving]
+        self._changed()
+        return took
+
+    async def _all_ready(
+        self, children: list[Child], is_ready: Callable[[ChildRecord], bool], patience_s: float
+    ) -> bool:
+        give_up = asyncio.get_running_loop().time() + patience_s
+        while not all(is_ready(child.record) for child in children):
+            died = any(child.record.restarts or child.record.process is None for child in children)
+            if died or self.stopping or asyncio.get_running_loop().time() > give_up:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
 
     async def run(self) -> bool:
         """Start everything, keep it running, and return when all of it has ended. True if nothing had to be killed."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.cli.fleet_supervisor import SupervisorBoot, supervise
+from pilothouse.cli.fleet_supervisor import supervise
+from pilothouse.cli.worker_processes import SupervisorBoot
 from pilothouse.config.paths import fleet_paths
 from pilothouse.telemetry import logs
 

@@ -28,7 +28,9 @@ def run_in_background(fleet: PreparedFleet, env: Mapping[str, str]) -> int:
     try:
         with start_display() as show:
             asyncio.run(
-                wait_until_ready(fleet.paths, fleet.boot.workers, started=lambda: supervisor.poll() is None, show=show)
+                wait_until_ready(
+                    fleet.paths, fleet.boot.spec.workers, started=lambda: supervisor.poll() is None, show=show
+                )
             )
     except BaseException:
         say("stopping what was started")

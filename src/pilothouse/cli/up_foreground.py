@@ -25,7 +25,7 @@ def run_in_foreground(fleet: PreparedFleet, env: Mapping[str, str]) -> int:
     async def announce() -> None:
         nonlocal was_ready
         with start_display() as show:
-            await wait_until_ready(fleet.paths, fleet.boot.workers, started=lambda: True, show=show)
+            await wait_until_ready(fleet.paths, fleet.boot.spec.workers, started=lambda: True, show=show)
         was_ready = True
         print(fleet.welcome, flush=True)
         say("\nCtrl-C stops the fleet")

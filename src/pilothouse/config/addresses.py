@@ -66,8 +66,25 @@ def check_upstream_url(text: str) -> None:
         raise ValueError("port 0 cannot be connected to")
     if "\\" in text or not (_is_host(url.hostname) or _is_address(url.hostname, ipaddress.IPv6Address)):
         raise ValueError("the host is neither an address nor a name")
-    if _leads_to_metadata(url.hostname):
+    if leads_to_metadata(url.hostname):
         raise ValueError("link-local and metadata addresses are refused: they give away the host's credentials")
+
+
+def check_origin(text: str) -> None:
+    """See that a text is the origin of web pages, as a browser sends it, or `*`.
+
+    Raises:
+        ValueError: with what is wrong.
+    """
+    if text == "*":
+        return
+    scheme, separator, rest = text.partition("://")
+    host, _, port = rest.rpartition(":") if rest.rpartition(":")[2].isdecimal() else (rest, "", "")
+    is_named = _is_host(host) or (host[:1] == "[" and _is_address(host[1:-1], ipaddress.IPv6Address))
+    if scheme not in {"http", "https"} or not separator or not is_named or text != text.lower():
+        raise ValueError("must be an origin: http:// or https://, a host in small letters, and a port, no path")
+    if (scheme, port) in {("http", "80"), ("https", "443")}:
+        raise ValueError("browsers leave out the scheme's own port: leave it out too")
 
 
 def _is_address(text: str, kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address]) -> bool:
@@ -95,7 +112,8 @@ def _legacy_address(host: str) -> ipaddress.IPv4Address | None:
         return None
 
 
-def _leads_to_metadata(host: str) -> bool:
+def leads_to_metadata(host: str) -> bool:
+    """Whether this name or address is a cloud's metadata service, or could be: all that is link-local."""
     if host.rstrip(".").lower() in _METADATA_NAMES:
         return True
     try:

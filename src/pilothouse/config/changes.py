@@ -5,16 +5,19 @@ from typing import Any
 
 import msgspec
 
-from pilothouse.model.spec import DeploymentSpec, FleetSpec
+from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
+_OF_THE_WORKERS = tuple(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces"))
+_RESTART = " (takes effect with `pilothouse restart`)"
 
 
 def changes(old: FleetSpec, new: FleetSpec) -> tuple[str, ...]:
     """One line for each change; empty when there is none.
 
-    `+` and `-` are deployments that come and go, `~` is what differs in one that stays, or in a setting. What only a
-    new start of the fleet can change, the lines say: its name, the listeners, the workers and their limits.
+    `+` and `-` are deployments that come and go, `~` is what differs in one that stays, or in a setting. What a reload
+    alone does not change, the lines say: workers and their limits need a restart of the workers, the fleet's name and
+    the listeners a new start of the fleet.
     """
     return (*_deployment_changes(old, new), *_setting_changes(old, new))
 
@@ -37,7 +40,9 @@ def _deployment_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
 def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
     before, after = ({each.name: _Secret(_encoded(each).decode()) for each in spec.filters} for spec in (old, new))
     yield from (f"~ filters.{line}" for line in _differences(before, after))
-    yield from (f"~ {line}{_NEXT_START}" for line in _differences(_flat_settings(old), _flat_settings(new)))
+    for line in _differences(_flat_settings(old), _flat_settings(new)):
+        yield f"~ {line}{_RESTART if line.startswith(_OF_THE_WORKERS) else _NEXT_START}"
+    yield from (f"~ {line}" for line in _differences(_flat_timeouts(old), _flat_timeouts(new)))
 
 
 def _deployments(spec: FleetSpec) -> dict[str, DeploymentSpec]:
@@ -86,9 +91,23 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         "fleet": spec.name,
         "gateway.listen": str(spec.gateway.listen),
         "gateway.workers": spec.gateway.workers,
+        "gateway.tls": None if spec.gateway.tls is None else msgspec.to_builtins(spec.gateway.tls),
+        "gateway.access_log.sample": spec.gateway.access_log_sample,
+        "gateway.traces": None if spec.gateway.traces is None else msgspec.to_builtins(spec.gateway.traces),
+        "gateway.cors.origins": list(spec.gateway.cors_origins) or None,
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
     }
+
+
+def _flat_timeouts(spec: FleetSpec) -> dict[str, Any]:
+    rules = {f"gateway.timeouts.{route}": rule for route, rule in spec.gateway.timeouts.items()}
+    rules |= {f"models.{model.name}.timeouts": model.timeouts for model in spec.models}
+    return {f"{path}.{name}": value for path, rule in rules.items() for name, value in _set(rule).items()}
+
+
+def _set(rule: Timeouts) -> dict[str, float]:
+    return {name: value for name, value in msgspec.structs.asdict(rule).items() if value is not None}
 
 
 def _shown(value: Any) -> str:

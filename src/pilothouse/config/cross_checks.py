@@ -3,12 +3,13 @@
 It looks at the tree as it was read, whether or not the schema agrees with it, so that one run tells of everything.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from pilothouse.config.addresses import parse_listen
+from pilothouse.config.deployment_names import deployment_name
 from pilothouse.config.problems import Origins, Problem, SpecPath
+from pilothouse.config.routing_checks import routing_checks
 from pilothouse.config.schema import (
     DEFAULT_CONTROLLER_LISTEN,
     DEFAULT_GATEWAY_LISTEN,
@@ -24,12 +25,8 @@ _SECRET_KEYS = frozenset({"api_key", "hash_key"})
 
 def cross_check(tree: dict[str, Any], origins: Origins) -> list[Problem]:
     """Every such problem. The tree may have any shape."""
-    return [*_deployment_names(tree, origins), *_weights(tree), *_listen(tree), *_references(tree, ())]
-
-
-def deployment_name(model: str, engine: str) -> str:
-    """What a deployment without a name is called; characters that file names should not have become dashes."""
-    return f"{re.sub(r'[^A-Za-z0-9._-]', '-', model)}-{engine}"
+    named = [*_deployment_names(tree, origins), *routing_checks(tree)]
+    return [*named, *_weights(tree), *_listen(tree), *_references(tree, ())]
 
 
 def _deployments(tree: dict[str, Any]) -> Iterator[tuple[str, SpecPath, dict[str, Any]]]:
@@ -100,4 +97,7 @@ def _references(value: Any, path: SpecPath) -> Iterator[Problem]:
         for index, each in enumerate(value):
             yield from _references(each, (*path, index))
     elif isinstance(value, str) and path and path[-1] not in _SECRET_KEYS and LOOKS_LIKE_REFERENCE.search(value):
-        yield Problem(path=path, message="${env:...} and ${file:...} are for secrets alone: upstream.api_key and filters.NAME.hash_key")
+        yield Problem(
+            path=path,
+            message="${env:...} and ${file:...} are for secrets alone: upstream.api_key and filters.NAME.hash_key",
+        )

@@ -15,10 +15,12 @@ from pilothouse.config.filter_schema import FilterSection
 from pilothouse.config.loaded import LoadedFleet
 from pilothouse.config.problems import Origins, SpecPath
 from pilothouse.config.yaml_tree import plain_scalar
-from pilothouse.model.spec import DeploymentSpec
+from pilothouse.model.spec import DeploymentSpec, Timeouts
 
 _WIDENED = frozenset({("engine", "name"), ("weights", "source"), ("upstream", "url")})
 """What a short form stands for; all else beside it is a default."""
+_WIDENED_FILTERS = frozenset({"pattern", "file"})
+"""The same under names of the operator's choice."""
 _PLAIN = re.compile(r"[A-Za-z0-9/]([A-Za-z0-9._/@:+=-]*[A-Za-z0-9._/@+=-])?")
 _COMMENT_COLUMN = 60
 
@@ -43,14 +45,31 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
                 "deployments": [
                     _deployment(deployment, loaded, ("models", model.name, "deployments", index))
                     for index, deployment in enumerate(model.deployments)
-                ]
+                ],
+                **_timeouts(model.timeouts),
+                **({"routing": routing} if (routing := msgspec.to_builtins(model.routing)) else {}),
             }
             for model in spec.models
         },
         **({"filters": filters} if filters else {}),
-        "gateway": {"listen": str(spec.gateway.listen), "workers": spec.gateway.workers, "limits": limits},
+        "gateway": {
+            "listen": str(spec.gateway.listen),
+            "workers": spec.gateway.workers,
+            "limits": limits,
+            **({"timeouts": msgspec.to_builtins(spec.gateway.timeouts)} if spec.gateway.timeouts else {}),
+            **({"tls": _without_empty(msgspec.to_builtins(spec.gateway.tls))} if spec.gateway.tls else {}),
+            **({"access_log": {"sample": sample}} if (sample := spec.gateway.access_log_sample) is not None else {}),
+            **({"traces": msgspec.to_builtins(spec.gateway.traces)} if spec.gateway.traces else {}),
+            **({"cors": {"origins": list(spec.gateway.cors_origins)}} if spec.gateway.cors_origins else {}),
+        },
         "controller": {"listen": str(spec.controller.listen)},
     }
+
+
+def _timeouts(timeouts: Timeouts) -> dict[str, Any]:
+    """The section, where it says something."""
+    found = msgspec.to_builtins(timeouts)
+    return {"timeouts": found} if found else {}
 
 
 def _deployment(spec: DeploymentSpec, loaded: LoadedFleet, path: SpecPath) -> dict[str, Any]:
@@ -72,7 +91,7 @@ def _filter(section: FilterSection, loaded: LoadedFleet) -> dict[str, Any]:
     """A filter as it was written; files by their absolute path, `hash_key` as a reference."""
     directory = Path.cwd() if loaded.path is None else loaded.path.parent
     written: dict[str, Any] = section.model_dump(exclude_unset=True, exclude_none=True)
-    safety = (each["phrases"] for each in written.get("safety", {}).values() if "phrases" in each)
+    safety = [each["phrases"] for each in written.get("safety", {}).values() if "phrases" in each]
     for phrases in (*written.get("phrases", {}).values(), *safety):
         if "file" in phrases:
             phrases["file"] = str(directory / phrases["file"])
@@ -132,4 +151,8 @@ def _origin(path: SpecPath, origins: Origins) -> str:
     nearest = origins.nearest(path)
     if nearest == path:
         return origins.place(path)
-    return origins.place(path) if nearest in origins.scalars and path[-2:] in _WIDENED else "default"
+    return (
+        origins.place(path)
+        if nearest in origins.scalars and (path[-2:] in _WIDENED or path[-1] in _WIDENED_FILTERS)
+        else "default"
+    )

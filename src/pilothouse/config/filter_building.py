@@ -82,8 +82,8 @@ class BuiltFilters:
                     self._problem((*path, direction, entity), "hash needs a key: set hash_key")
         for index, country in enumerate(section.id_countries):
             if country not in NATIONAL:
-                known_countries = ", ".join(sorted(NATIONAL))
-                self._problem((*path, "id_countries", index), f"no identity number is known; there are {known_countries}")
+                message = f"no identity number is known; there are {', '.join(sorted(NATIONAL))}"
+                self._problem((*path, "id_countries", index), message)
         for kind in ("patterns", "phrases", "safety"):
             for entity in getattr(section, kind):
                 if entity in BUILT_IN or entity in GROUPS:
@@ -103,12 +103,12 @@ class BuiltFilters:
         return spec
 
     def _phrases(self, path: SpecPath, section: PhrasesSection) -> tuple[str, ...]:
-        for index, phrase in enumerate(section.list):
-            self._check_phrase((*path, "list", index), phrase)
+        for index, phrase in enumerate(section.entries):
+            self._check_phrase((*path, "entries", index), phrase)
         if section.file is None:
-            if not section.list:
-                self._problem(path, "has no phrases: name a file, or list them")
-            return tuple(section.list)
+            if not section.entries:
+                self._problem(path, "has no phrases: name a file, or give entries")
+            return tuple(section.entries)
         file = self._directory / section.file
         try:
             with file.open("rb") as opened:
@@ -129,7 +129,7 @@ class BuiltFilters:
             if phrase and not phrase.startswith("#"):
                 self._check_phrase(path, phrase, origin=f"{file}:{number}")
                 found.append(phrase)
-        return (*section.list, *found)
+        return (*section.entries, *found)
 
     def _check_phrase(self, path: SpecPath, phrase: str, origin: str | None = None) -> None:
         try:

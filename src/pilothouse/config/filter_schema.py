@@ -6,7 +6,8 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from pilothouse.config.secret_references import PATTERN, check_reference
-from pilothouse.config.sections import Section, WithShortForm
+from pilothouse.config.section import Section
+from pilothouse.config.short_form import WithShortForm
 from pilothouse.model.filters import FilterSpec, PatternSpec
 
 _DEFAULT = FilterSpec(name="")
@@ -64,7 +65,7 @@ class PhrasesSection(WithShortForm):
         description="A UTF-8 file with a phrase on each line, relative to the fleet file; empty lines and lines that "
         "begin with `#` are left out. 100,000 phrases are fine.",
     )
-    list: Annotated[list[str], Field(description="Phrases.")] = []
+    entries: list[str] = Field(default=[], description="Phrases.")
 
     @classmethod
     def widen(cls, text: str) -> dict[str, Any]:
@@ -79,7 +80,7 @@ class SafetySection(Section):
         description="low or medium: counted; high or critical: blocked; unless an action names the set."
     )
     phrases: PhrasesSection | None = Field(default=None, description="Phrases.")
-    patterns: Annotated[list[PatternSection], Field(description="Regular expressions.")] = []
+    patterns: list[PatternSection] = Field(default=[], description="Regular expressions.")
 
 
 class FilterSection(Section):
@@ -89,28 +90,26 @@ class FilterSection(Section):
     tenants: list[str] | None = Field(
         default=None, min_length=1, description="The tenants it applies to. Left out: all."
     )
-    input: Annotated[
-        dict[str, ActionText],
-        Field(description="Actions in requests, by entity or group (`all`, `pii`, `secrets`). An entity outranks its "
+    input: dict[str, ActionText] = Field(
+        default={},
+        description="Actions in requests, by entity or group (`all`, `pii`, `secrets`). An entity outranks its "
         "group. `monitor` counts, `mask` leaves four characters, `hash` puts a keyed digest, `redact` puts a "
-        "placeholder such as [EMAIL_1], `block` refuses."),
-    ] = {}
-    output: Annotated[
-        dict[str, ActionText],
-        Field(description="Actions in answers. `block` ends the answer with finish_reason `content_filter`."),
-    ] = {}
-    phone_regions: Annotated[
-        list[CountryText],
-        Field(description="Countries (ISO 3166) whose national phone formats are known; `+` numbers always are."),
-    ] = []
-    id_countries: Annotated[
-        list[CountryText], Field(description="Countries (ISO 3166) whose national identity numbers are looked for.")
-    ] = []
-    patterns: Annotated[
-        dict[str, PatternSection], Field(description="Entities of your own, as regular expressions, by name.")
-    ] = {}
-    phrases: Annotated[dict[str, PhrasesSection], Field(description="Entities of your own, as phrases, by name.")] = {}
-    safety: Annotated[dict[str, SafetySection], Field(description="Sets of unsafe phrases, by name.")] = {}
+        "placeholder such as [EMAIL_1], `block` refuses.",
+    )
+    output: dict[str, ActionText] = Field(
+        default={}, description="Actions in answers. `block` ends the answer with finish_reason `content_filter`."
+    )
+    phone_regions: list[CountryText] = Field(
+        default=[], description="Countries (ISO 3166) whose national phone formats are known; `+` numbers always are."
+    )
+    id_countries: list[CountryText] = Field(
+        default=[], description="Countries (ISO 3166) whose national identity numbers are looked for."
+    )
+    patterns: dict[str, PatternSection] = Field(
+        default={}, description="Entities of your own, as regular expressions, by name."
+    )
+    phrases: dict[str, PhrasesSection] = Field(default={}, description="Entities of your own, as phrases, by name.")
+    safety: dict[str, SafetySection] = Field(default={}, description="Sets of unsafe phrases, by name.")
     on_error: Literal["closed", "open"] = Field(
         default="closed",
         description="When a detector fails: `closed` ends the turn with an error, `open` lets it through unfiltered.",

@@ -6,18 +6,21 @@ form (`Origins.written` brings it back). What one value alone cannot tell is in 
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from pilothouse.config.addresses import check_upstream_url, parse_listen
+from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
 from pilothouse.config.filter_schema import FilterSection
 from pilothouse.config.secret_references import PATTERN, check_reference
-from pilothouse.config.sections import Section
-from pilothouse.config.sections import WithShortForm as _WithShortForm
+from pilothouse.config.section import Section as Section
+from pilothouse.config.short_form import WithShortForm as _WithShortForm
+from pilothouse.config.simulate_section import SimulateSection
 from pilothouse.config.sources import parse_source
 from pilothouse.model.spec import GatewayLimits
+from pilothouse.policy.affinity.scores import DEFAULT_POLICY, POLICIES
+from pilothouse.policy.workload.classify import Workload
 
 LLAMACPP, OPENAI = "llamacpp", "openai"
 """The engines that short forms stand for."""
@@ -86,6 +89,10 @@ SourceText = Annotated[str, _rule(parse_source), WithJsonSchema(_SOURCE_SCHEMA)]
 UrlText = Annotated[str, _rule(check_upstream_url), WithJsonSchema(_URL_SCHEMA)]
 SecretText = Annotated[str, _rule(check_reference), WithJsonSchema({"type": "string", "pattern": PATTERN})]
 
+PathText = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]+$")]
+OriginText = Annotated[str, _rule(check_origin), WithJsonSchema({"type": "string", "pattern": r"^(\*|https?://.+)$"})]
+RouteText = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"]
+
 Bytes = Annotated[int, Field(gt=0, le=_TEBIBYTE)]
 Seconds = Annotated[float, Field(gt=0, le=_WEEK_S, allow_inf_nan=False)]
 
@@ -95,8 +102,7 @@ class EngineSection(_WithShortForm):
 
     short_form: ClassVar[dict[str, Any]] = {"type": "string", "description": "The engine's name."}
 
-    name: FilterNameText = Annotated[str, _FILTER.rule, _FILTER.schema]
-EngineNameText = Field(description="Which engine: llamacpp, openai or fake.", examples=["llamacpp"])
+    name: EngineNameText = Field(description="Which engine: llamacpp, openai or fake.", examples=["llamacpp"])
     version: VersionText | None = Field(
         default=None,
         description="The exact version that must be installed. Left out: whichever is.",
@@ -176,6 +182,52 @@ class DeploymentSection(Section):
     replicas: int = Field(default=1, ge=0, le=1024, description="How many instances to run.")
 
 
+class TimeoutsSection(Section):
+    """Time-outs that differ from `gateway.limits`. A model's go before a route's."""
+
+    connect_s: Seconds | None = Field(default=None, description="Seconds to connect to a replica.")
+    first_byte_s: Seconds | None = Field(
+        default=None, description="Seconds from sending a request to the answer's first byte."
+    )
+    idle_s: Seconds | None = Field(default=None, description="Seconds between two reads of an answer.")
+    total_s: Seconds | None = Field(
+        default=None, description="Seconds from a request's last byte to its answer's; left out: as long as it takes."
+    )
+
+
+class ArmSection(Section):
+    """An arm of a split: what serves the sessions that drew it."""
+
+    name: DeploymentNameText = Field(description="The arm's name, in decisions, metrics and the testers' header.")
+    deployments: list[DeploymentNameText] = Field(min_length=1, description="Deployments of this model.")
+    weight: int = Field(
+        default=0, ge=0, le=1_000_000, description="Its share beside the other arms' weights; 0 takes nobody by chance."
+    )
+    mirror: float = Field(
+        default=0.0, ge=0, le=1, description="Share of the other arms' sessions that it gets a copy of (a shadow)."
+    )
+
+
+class PreferenceSection(Section):
+    """Which engines or deployments a workload goes to."""
+
+    prefer: list[str] = Field(min_length=1, description="Engines or deployments, the best first.")
+    never: list[str] = Field(default=[], description="Engines or deployments that this workload must not go to.")
+
+
+class RoutingSection(Section):
+    """How requests find their replica."""
+
+    policy: Literal[tuple(POLICIES)] | None = Field(  # type: ignore[valid-type]
+        default=None, description=f"How a replica is chosen. Left out: {DEFAULT_POLICY}."
+    )
+    arms: list[ArmSection] = Field(default=[], description="A split over deployments. Left out: all serve alike.")
+    pins: dict[str, str] = Field(default={}, description="Tenants that always get one arm: its name, by tenant.")
+    workloads: dict[Literal[tuple(map(str, Workload))], PreferenceSection] = Field(  # type: ignore[valid-type]
+        default={}, description="Rows that replace those of the table of engines by workload."
+    )
+
+
 class ModelSection(_WithShortForm):
     """A model: its weights' source or a server's URL, or a mapping with its deployments."""
 
@@ -185,6 +237,8 @@ class ModelSection(_WithShortForm):
     }
 
     deployments: list[DeploymentSection] = Field(min_length=1, description="The ways to serve it, one at least.")
+    timeouts: TimeoutsSection = Field(default=TimeoutsSection(), description="Time-outs of this model.")
+    routing: RoutingSection = Field(default=RoutingSection(), description="How its requests find their replica.")
 
     @classmethod
     def widen(cls, text: str) -> dict[str, Any]:
@@ -229,6 +283,54 @@ class LimitsSection(Section):
     )
 
 
+class TlsSection(Section):
+    """TLS on the data plane. Changed files are read within a second; a damaged one changes nothing."""
+
+    certificate: PathText = Field(description="The certificate with its chain, as PEM; relative to the fleet file.")
+    key: PathText = Field(description="Its private key, as PEM, without a passphrase.")
+    client_ca: PathText | None = Field(
+        default=None, description="Authorities, as PEM, one of which must have signed each client's certificate."
+    )
+
+
+class CorsSection(Section):
+    """Calls from web pages of other origins."""
+
+    origins: list[OriginText] = Field(
+        min_length=1,
+        description="The origins whose pages may call, such as `https://chat.example.com`; `*` for all.",
+        examples=[["https://chat.example.com"]],
+    )
+
+
+class AccessLogSection(Section):
+    """One JSON line a request, in the fleet's logs directory: `access-0.log` for the first worker, and so on."""
+
+    sample: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of good requests to write down, 0 to 1; those that failed are always written down.",
+    )
+
+
+class TracesSection(Section):
+    """Traces by OpenTelemetry; needs `pip install 'pilothouse[otel]'`."""
+
+    endpoint: UrlText = Field(
+        description="A collector's base URL, for OTLP over HTTP; `/v1/traces` is added.",
+        examples=["http://127.0.0.1:4318"],
+    )
+    sample: float = Field(
+        default=0.01,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of requests to trace, 0 to 1, where the client has not decided it by its `traceparent`.",
+    )
+
+
 class GatewaySection(Section):
     """The data plane: what clients call."""
 
@@ -239,6 +341,13 @@ class GatewaySection(Section):
     )
     workers: int = Field(default=1, ge=1, le=256, description="Processes that share the work.")
     limits: LimitsSection = Field(default=LimitsSection(), description="Bounds on one client connection.")
+    timeouts: dict[RouteText, TimeoutsSection] = Field(
+        default={}, description="Time-outs by route.", examples=[{"/v1/embeddings": {"total_s": 20}}]
+    )
+    tls: TlsSection | None = Field(default=None, description="TLS. Left out: plain HTTP.")
+    access_log: AccessLogSection | None = Field(default=None, description="The access log. Left out: none.")
+    traces: TracesSection | None = Field(default=None, description="Traces. Left out: none.")
+    cors: CorsSection | None = Field(default=None, description="Calls from web pages. Left out: none may.")
 
 
 class ControllerSection(Section):
@@ -259,13 +368,16 @@ class FleetFile(Section):
         dict[ModelNameText, ModelSection],
         Field(min_length=1, description="The models that clients may ask for, by their public names."),
     ]
-    filters: Annotated[
-        dict[FilterNameText, FilterSection],
-        Field(description="What is looked for in requests and answers, and what is done with it. Several may apply to "
-        "a turn: the strictest action wins."),
-    ] = {}
+    filters: dict[FilterNameText, FilterSection] = Field(
+        default={},
+        description="What is looked for in requests and answers, and what is done with it. Several may apply to a "
+        "turn: the strictest action wins.",
+    )
     gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
     controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
+    simulate: SimulateSection = Field(
+        default=SimulateSection(), description="What `pilothouse simulate` runs the fleet with; nothing else reads it."
+    )
 
 
 def json_schema() -> dict[str, Any]:

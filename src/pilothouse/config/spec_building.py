@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
+
 from pilothouse.config.addresses import parse_listen
-from pilothouse.config.cross_checks import deployment_name
+from pilothouse.config.deployment_names import deployment_name
 from pilothouse.config.filter_building import BuiltFilters
 from pilothouse.config.problems import Problem, SpecPath
-from pilothouse.config.schema import DeploymentSection, FleetFile, UpstreamSection, WeightsSection
+from pilothouse.config.schema import DeploymentSection, FleetFile, TlsSection, UpstreamSection, WeightsSection
 from pilothouse.config.secret_references import SecretMissingError, resolve_secret
 from pilothouse.config.sources import absolute_source
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+from pilothouse.model.requests import Route
 from pilothouse.model.spec import (
     ControllerSpec,
     DeploymentSpec,
@@ -19,6 +22,10 @@ from pilothouse.model.spec import (
     GatewayLimits,
     GatewaySpec,
     ModelSpec,
+    RoutingSpec,
+    Timeouts,
+    TlsSpec,
+    TracesSpec,
     UpstreamSpec,
     WeightsSpec,
 )
@@ -40,6 +47,8 @@ def build_spec(
                 builder.deployment(ModelName(name), each, ("models", name, "deployments", index))
                 for index, each in enumerate(section.deployments)
             ),
+            timeouts=Timeouts(**section.timeouts.model_dump()),
+            routing=msgspec.convert(section.routing.model_dump(mode="json"), RoutingSpec),
         )
         for name, section in file.models.items()
     )
@@ -50,6 +59,11 @@ def build_spec(
             listen=parse_listen(file.gateway.listen),
             workers=file.gateway.workers,
             limits=GatewayLimits(**file.gateway.limits.model_dump()),
+            tls=None if file.gateway.tls is None else builder.tls(file.gateway.tls),
+            access_log_sample=None if file.gateway.access_log is None else file.gateway.access_log.sample,
+            traces=None if file.gateway.traces is None else TracesSpec(**file.gateway.traces.model_dump()),
+            cors_origins=tuple(file.gateway.cors.origins) if file.gateway.cors is not None else (),
+            timeouts={Route(path): Timeouts(**each.model_dump()) for path, each in file.gateway.timeouts.items()},
         ),
         controller=ControllerSpec(listen=parse_listen(file.controller.listen)),
         filters=filters.specs,
@@ -75,6 +89,14 @@ class _Builder:
                 None if section.upstream is None else self._upstream(section.upstream, (*path, "upstream", "api_key"))
             ),
         )
+
+    def tls(self, section: TlsSection) -> TlsSpec:
+        """The files, by absolute paths. Whether they can be used is seen where they are: by the worker."""
+        client_ca = None if section.client_ca is None else self._path(section.client_ca)
+        return TlsSpec(certificate=self._path(section.certificate), key=self._path(section.key), client_ca=client_ca)
+
+    def _path(self, text: str) -> str:
+        return str(self._directory / Path(text).expanduser())
 
     def _weights(self, section: WeightsSection) -> WeightsSpec:
         source = absolute_source(section.source, self._directory, self._env.get("HOME"))

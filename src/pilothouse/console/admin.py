@@ -4,7 +4,6 @@ It is slow traffic, so a framework serves it; nothing of the data plane goes thr
 """
 
 from collections.abc import Collection
-from typing import TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -15,28 +14,32 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from pilothouse.console import readiness
+from pilothouse.console.bodies import decoded, json_response
 from pilothouse.console.errors import JSON, error_response
 from pilothouse.console.guard import Guard
 from pilothouse.console.openapi import openapi_document
 from pilothouse.console.operations import FleetOperations
+from pilothouse.console.tenant_routes import TenantAdministration, tenant_routes
 from pilothouse.model.errors import PilothouseError
-
-_Body = TypeVar("_Body")
-
-MAX_BODY_BYTES = 64 * 1024  # no body of this API has more than a few fields
 
 
 class ReloadRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a reload: an empty object."""
 
 
-def build_app(operations: FleetOperations, *, token: str, allowed_hosts: Collection[str] = ("localhost",)) -> Starlette:
+def build_app(
+    operations: FleetOperations,
+    *,
+    token: str,
+    allowed_hosts: Collection[str] = ("localhost",),
+    tenants: TenantAdministration | None = None,
+) -> Starlette:
     """The application.
 
     `token` is the fleet's admin token. `allowed_hosts` are the names, without port, that it may be called by; an
-    address always may.
+    address always may. Without `tenants` there are no routes for them.
     """
-    document = msgspec.json.encode(openapi_document())
+    document = msgspec.json.encode(openapi_document(with_tenants=tenants is not None))
 
     async def livez(request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -53,11 +56,11 @@ def build_app(operations: FleetOperations, *, token: str, allowed_hosts: Collect
         return Response(exposition.body, headers={"content-type": exposition.content_type})
 
     async def fleet(request: Request) -> Response:
-        return _json(operations.status())
+        return json_response(operations.status())
 
     async def reload(request: Request) -> Response:
-        await _decoded(request, ReloadRequest)
-        return _json(await operations.reload())
+        await decoded(request, ReloadRequest)
+        return json_response(await operations.reload())
 
     async def openapi(request: Request) -> Response:
         return Response(document, media_type=JSON)
@@ -69,6 +72,7 @@ def build_app(operations: FleetOperations, *, token: str, allowed_hosts: Collect
         Route("/openapi.json", openapi, methods=["GET"]),
         Route("/v1/fleet", fleet, methods=["GET"]),
         Route("/v1/fleet/reload", reload, methods=["POST"]),
+        *(tenant_routes(tenants) if tenants is not None else ()),
     ]
     app = Starlette(
         routes=routes,
@@ -77,30 +81,6 @@ def build_app(operations: FleetOperations, *, token: str, allowed_hosts: Collect
     )
     app.router.redirect_slashes = False
     return app
-
-
-def _json(value: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(value), media_type=JSON)
-
-
-async def _decoded(request: Request, shape: type[_Body]) -> _Body:
-    """The request's body as `shape`. Raises PilothouseError for what is not declared as JSON, too large or not it."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != JSON:
-        raise PilothouseError("unsupported_media_type", f"The body has to be {JSON}.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise PilothouseError(
-                "body_too_large", f"The body has more than {MAX_BODY_BYTES} bytes.", hint="Send a smaller body."
-            )
-    try:
-        return msgspec.json.decode(body or b"{}", type=shape)
-    except msgspec.ValidationError as error:
-        raise PilothouseError("invalid_value", f"The body does not fit: {error}") from error
-    except msgspec.DecodeError as error:
-        raise PilothouseError("invalid_json", f"The body is not JSON: {error}") from error
 
 
 def _failed(request: Request, error: Exception) -> Response:

@@ -7,15 +7,17 @@ import msgspec
 import pilothouse
 from pilothouse.console.errors import JSON, ErrorBody
 from pilothouse.console.guard import OPEN_PATHS
+from pilothouse.console.tenant_openapi import TENANT_SHAPES, tenant_paths
 from pilothouse.model.status import FleetStatus, ReloadResult
 
 _TEXT = {"text/plain": {"schema": {"type": "string"}}}
 
 
-def openapi_document() -> dict[str, Any]:
-    """The whole document, ready to be encoded as JSON."""
-    (status, reload_result, error), schemas = msgspec.json.schema_components(
-        (FleetStatus, ReloadResult, ErrorBody), ref_template="#/components/schemas/{name}"
+def openapi_document(*, with_tenants: bool = True) -> dict[str, Any]:
+    """The whole document, ready to be encoded as JSON; without the routes of tenants where there are none."""
+    (status, reload_result, error, *tenant_schemas), schemas = msgspec.json.schema_components(
+        (FleetStatus, ReloadResult, ErrorBody, *(TENANT_SHAPES if with_tenants else ())),
+        ref_template="#/components/schemas/{name}",
     )
     paths = {
         "/livez": {"get": _operation("getLivez", "Whether the process answers. Checks nothing else.", {"200": _ok()})},
@@ -36,6 +38,8 @@ def openapi_document() -> dict[str, Any]:
         "/v1/fleet": {"get": _operation("getFleet", "The fleet as it is now.", {"200": _json("Its status.", status)})},
         "/v1/fleet/reload": {"post": _reload(reload_result)},
     }
+    if with_tenants:
+        paths |= tenant_paths(dict(zip(TENANT_SHAPES, tenant_schemas, strict=True)))
     for path, operations in paths.items():
         for operation in operations.values():
             _add_refusals(operation, error, is_open=path in OPEN_PATHS)

@@ -18,7 +18,7 @@ from pilothouse.controller.replica_effects import ReplicaEffects
 from pilothouse.engines.registry import driver
 from pilothouse.model.control import ReplicaSuspected
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.events import DrainRequested, ReplicaAdopted, ReplicaRequested, SuspicionRaised
+from pilothouse.model.events import DrainRequested, ReplicaAdopted, ReplicaHung, ReplicaRequested, SuspicionRaised
 from pilothouse.model.fleet import FleetSnapshot, KeyView, ReplicaState
 from pilothouse.model.ids import DeploymentName, ModelName, ReplicaId
 from pilothouse.model.spec import DeploymentSpec, FleetSpec
@@ -153,6 +153,12 @@ class Controller:
             self._settle()
             _logger.info("fleet file reloaded", extra={"changes": described})
             return ReloadResult(changes=described)
+
+    async def reload_keys(self) -> None:
+        """Tell the workers which keys there are now; when this returns, they have been told."""
+        async with self._reloading:
+            self._keys = await asyncio.to_thread(self._load_keys)
+            self._publish()
 
     async def stop(self) -> None:
         """Drain and end every replica, then let go of everything else."""
@@ -320,7 +326,8 @@ class Controller:
 
     def _on_suspicion(self, message: ReplicaSuspected) -> None:
         if message.replica in self._replicas:
-            self._runtime.post(message.replica, SuspicionRaised(at=monotonic_now(), reason=message.reason))
+            event = ReplicaHung if message.silent else SuspicionRaised
+            self._runtime.post(message.replica, event(at=monotonic_now(), reason=message.reason))
 
     async def _scrape(self) -> None:
         while True:

@@ -12,7 +12,8 @@ from pilothouse.engines.registry import driver
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import DeploymentView, FleetSnapshot, KeyView, ModelView, ReplicaState
 from pilothouse.model.ids import FleetName, ModelName, ReplicaId
-from pilothouse.model.spec import DeploymentSpec, FleetSpec
+from pilothouse.model.requests import Route
+from pilothouse.model.spec import DeploymentSpec, FleetSpec, ModelSpec, Timeouts
 from pilothouse.store.private_files import read_private, replace_private
 
 _logger = logging.getLogger(__name__)
@@ -49,10 +50,17 @@ def build(
                     *(_view(deployment, by_digest.get(deployment.digest(), ())) for deployment in model.deployments),
                     *(_view(group[0].deployment, group) for group in stale if group[0].deployment.model == model.name),
                 ),
+                timeouts=_timeouts(spec, model),
             )
             for model in spec.models
         ),
     )
+
+
+def _timeouts(spec: FleetSpec, model: ModelSpec) -> dict[Route, Timeouts]:
+    """A model's rules by route; none where nobody has said anything."""
+    rules = {route: model.timeouts.over(spec.gateway.timeouts.get(route, Timeouts())) for route in Route}
+    return {route: rule for route, rule in rules.items() if rule != Timeouts()}
 
 
 def _view(deployment: DeploymentSpec, replicas: Iterable[Replica]) -> DeploymentView:
@@ -65,6 +73,7 @@ def _view(deployment: DeploymentSpec, replicas: Iterable[Replica]) -> Deployment
         reserved_headers=engine.reserved_headers,
         reserved_fields=engine.reserved_fields,
         reports_stream_usage=engine.reports_stream_usage,
+        progress_field=engine.progress_field,
         replicas=tuple(replica.view() for replica in replicas),
     )
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
+from pilothouse.config.problems import Problem
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import Endpoint
 from pilothouse.model.requests import Route
@@ -20,17 +21,6 @@ from pilothouse.model.spec import DeploymentSpec
 
 REPLICA_KEY_VARIABLE = "PILOTHOUSE_REPLICA_KEY"
 """The environment variable that carries a replica's key: unlike its arguments, others on the host cannot read it."""
-
-SpecPath = tuple[str | int, ...]
-"""Where in a specification something is, for example `("engine", "args", "ctx-size")`."""
-
-
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an engine would not take a deployment. `path` is inside the deployment; `suggestion` is near and right."""
-
-    path: SpecPath
-    message: str
-    suggestion: str | None = None
 
 
 class LaunchLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +59,9 @@ class Driver(abc.ABC):
         reserved_headers: Lower-case request headers that are never taken from a client.
         reserved_fields: Top-level body fields that are never taken from a client.
         reports_stream_usage: Whether it honours `stream_options.include_usage`.
+        progress_field: The body field that makes it write while it reads a prompt, for an engine that hears only by
+            writing that its client has gone; it is then asked for a stream whatever the client asked for. `None` for an
+            engine that watches its connections.
         readiness: The probe that says whether it can serve.
         metrics_path: Where it shows Prometheus text; `None` if it does not.
         gauges: The engine's metric names, and what each one means here.
@@ -81,6 +74,7 @@ class Driver(abc.ABC):
     reserved_headers: ClassVar[tuple[str, ...]] = ()
     reserved_fields: ClassVar[tuple[str, ...]] = ()
     reports_stream_usage: ClassVar[bool] = True
+    progress_field: ClassVar[str | None] = None
     readiness: ClassVar[ProbeSpec]
     metrics_path: ClassVar[str | None] = None
     gauges: ClassVar[Mapping[str, EngineGauge]] = MappingProxyType({})
@@ -93,7 +87,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def check(self, deployment: DeploymentSpec) -> list[Problem]:
-        """Everything in the deployment that the engine would not take; empty when it is fine."""
+        """Everything in the deployment that the engine would not take, by paths inside it; empty when it is fine."""
 
     @abc.abstractmethod
     def installed_version(self) -> str | None:

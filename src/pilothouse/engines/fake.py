@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pilothouse
+from pilothouse.config.problems import Problem
 from pilothouse.engines import reserved
 from pilothouse.engines.base import (
     REPLICA_KEY_VARIABLE,
@@ -16,7 +17,6 @@ from pilothouse.engines.base import (
     EngineGauge,
     LaunchLine,
     ProbeSpec,
-    Problem,
 )
 from pilothouse.model.fleet import Endpoint
 from pilothouse.model.requests import Route

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pilothouse.engines.base import Problem
-from pilothouse.engines.suggest import nearest
+from pilothouse.config.problems import Problem, nearest_name
 
 
 class Kind(enum.StrEnum):
@@ -202,12 +201,12 @@ def _objections(name: str, value: Any) -> list[tuple[str, str | None]]:
     argument = ARGUMENTS.get(positive)
     if argument is None:
         underscored = name.replace("_", "-").lstrip("-")
-        known = underscored if underscored in ARGUMENTS else nearest(underscored, ARGUMENTS)
+        known = underscored if underscored in ARGUMENTS else nearest_name(underscored, ARGUMENTS)
         return [("not an argument of llama.cpp that can be set here", known)]
     if negated and value is not True:
         return [("must be true, or left out", None)]
     message = _value_objection(argument, value)
-    suggestion = nearest(str(value), argument.choices) if message and argument.choices else None
+    suggestion = nearest_name(str(value), argument.choices) if message and argument.choices else None
     return [(message, suggestion)] if message else []
 
 

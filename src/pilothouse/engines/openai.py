@@ -1,12 +1,12 @@
 """Any server that speaks the OpenAI API and that somebody else runs: a hosted API, or an engine outside this fleet."""
 
-import ipaddress
 import urllib.parse
 from typing import Any, ClassVar
 
+from pilothouse.config.addresses import check_upstream_url
+from pilothouse.config.problems import Problem, nearest_name
 from pilothouse.engines import reserved
-from pilothouse.engines.base import Driver, ProbeSpec, Problem
-from pilothouse.engines.suggest import nearest
+from pilothouse.engines.base import Driver, ProbeSpec
 from pilothouse.model.fleet import Endpoint
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec
@@ -103,26 +103,10 @@ class OpenAIDriver(Driver):
 
 
 def _check_url(text: str) -> list[Problem]:
-    def problem(message: str) -> list[Problem]:
-        return [Problem(path=("upstream", "url"), message=message)]
-
     try:
-        url = urllib.parse.urlsplit(text)
-        port = url.port
+        check_upstream_url(text)
     except ValueError as error:
-        return problem(f"not a URL: {error}")
-    if url.scheme not in {"http", "https"} or not url.hostname:
-        return problem("the URL must begin with http:// or https:// and name a host")
-    if port == 0:
-        return problem("port 0 cannot be connected to")
-    if url.username is not None or url.password is not None:
-        return problem("credentials do not belong in the URL: use upstream.api_key")
-    if url.query or url.fragment:
-        return problem("the URL must end with its path")
-    if not _fits_a_header(text):
-        return problem("the URL must be of printable ASCII characters without spaces")
-    if _is_link_local(url.hostname):
-        return problem("link-local addresses are refused: they lead to the host's metadata services")
+        return [Problem(path=("upstream", "url"), message=str(error))]
     return []
 
 
@@ -137,26 +121,19 @@ def _fits_a_header(text: str) -> bool:
     return text.isascii() and text.isprintable() and " " not in text
 
 
-def _is_link_local(host: str) -> bool:
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_link_local)
-
-
 def _check_argument(name: str, value: Any) -> list[Problem]:
     path = ("engine", "args", name)
     if name != _ROUTES_ARGUMENT:
         return [
-            Problem(path=path, message="not an argument of the openai engine", suggestion=nearest(name, ["routes"]))
+            Problem(
+                path=path, message="not an argument of the openai engine", suggestion=nearest_name(name, ["routes"])
+            )
         ]
     known = [str(route) for route in Route]
     if not isinstance(value, list | tuple) or not value:
         return [Problem(path=path, message=f"must be a list of paths, of {', '.join(known)}")]
     return [
-        Problem(path=(*path, index), message=f"not a route: {each!r}", suggestion=nearest(str(each), known))
+        Problem(path=(*path, index), message=f"not a route: {each!r}", suggestion=nearest_name(str(each), known))
         for index, each in enumerate(value)
         if each not in known
     ]

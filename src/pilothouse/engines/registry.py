@@ -1,10 +1,12 @@
 """Engines by name, and the check of a whole fleet against them."""
 
-from pilothouse.engines.base import Driver, Problem, SpecPath
+import msgspec
+
+from pilothouse.config.problems import Problem, SpecPath, nearest_name
+from pilothouse.engines.base import Driver
 from pilothouse.engines.fake import FakeDriver
 from pilothouse.engines.llamacpp import LlamaCppDriver
 from pilothouse.engines.openai import OpenAIDriver
-from pilothouse.engines.suggest import nearest
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.spec import FleetSpec
 
@@ -30,15 +32,15 @@ def driver(name: str) -> Driver:
     return found
 
 
-def check_fleet(spec: FleetSpec) -> list[tuple[SpecPath, Problem]]:
-    """Every problem that the engines have with the fleet, each with its whole path in the fleet file's long form."""
-    found: list[tuple[SpecPath, Problem]] = []
+def check_fleet(spec: FleetSpec) -> list[Problem]:
+    """Every problem that the engines have with the fleet, by paths in the fleet file's long form."""
+    found: list[Problem] = []
     for model in spec.models:
         for index, deployment in enumerate(model.deployments):
             known = _DRIVERS.get(deployment.engine.name)
             problems = known.check(deployment) if known else [_unknown(deployment.engine.name)]
             place: SpecPath = ("models", model.name, "deployments", index)
-            found += [(place + problem.path, problem) for problem in problems]
+            found += [msgspec.structs.replace(problem, path=place + problem.path) for problem in problems]
     return found
 
 
@@ -46,5 +48,5 @@ def _unknown(name: str) -> Problem:
     return Problem(
         path=("engine", "name"),
         message=f"there is no engine {name!r}; the engines are {', '.join(_DRIVERS)}",
-        suggestion=nearest(name, _DRIVERS),
+        suggestion=nearest_name(name, _DRIVERS),
     )

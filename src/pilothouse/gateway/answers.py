@@ -1,5 +1,6 @@
 """Answers that the gateway gives itself: errors, the model list, health."""
 
+import time
 from typing import TYPE_CHECKING
 
 from pilothouse.gateway.heads import echoed_id
@@ -44,9 +45,30 @@ def answer(
         *extra,
         *connection_headers(request),
     ]
-    head = response_head(status, headers)
+    cors = client.plane.cors.lines(request)
+    head = response_head(status, headers, cors)
     client.transport.write(head if request.method == b"HEAD" else head + body)
     client.ended(keep_alive=request.keep_alive)
+
+
+def count(
+    client: "ClientConnection", request: Request, own_id: RequestId, *, model: str, route: str, status: int, reason: str
+) -> None:
+    """Count, and write down, a request that the gateway answers itself. `model` and `route` are bounded labels."""
+    plane = client.plane
+    plane.meters.refused(model, route, status, reason)
+    access_log = plane.access_log
+    if access_log is not None and access_log.takes(own_id, status):
+        now, key = time.monotonic_ns(), client.key
+        tenant_and_key = (key.tenant, key.id) if key is not None else (None, None)
+        access_log.note(
+            (route, status, reason, model, *tenant_and_key, None, False),
+            now,
+            own_id,
+            now - client.received_at if client.received_at else 0,
+            len(request.body),
+            client_request_id=request.request_id,
+        )
 
 
 _UNREADABLE = Request(b"", b"", 1, keep_alive=False)
@@ -74,5 +96,5 @@ def refuse(
         extra = (*extra, (b"retry-after", b"%d" % spec.retry_after_s))
     if status == 401:
         extra = (*extra, (b"www-authenticate", b"Bearer"))
-    client.plane.meters.refused(model, route, status, refusal.code)
+    count(client, request, own_id, model=model, route=route, status=status, reason=refusal.code)
     answer(client, request, status, JSON, body, own_id=own_id, extra=extra)

@@ -16,8 +16,8 @@ from pilothouse.gateway.plane import DataPlane
 from pilothouse.gateway.routing_table import RoutingTable
 from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import KeyView
-from pilothouse.model.units import SECOND, DurationNs, MonotonicNs
-from pilothouse.runtime.timer_wheel import NEVER
+from pilothouse.model.units import SECOND, DurationNs
+from pilothouse.runtime.timer_wheel import NEVER, UNPLACED
 from pilothouse.telemetry.catalogue import NO_MODEL
 from pilothouse.wire.http1 import CONTINUE, Header, Request, RequestParser
 
@@ -41,6 +41,8 @@ class ClientConnection(asyncio.Protocol):
     __slots__ = (
         "_advancing",
         "_checked",
+        "_cors_headers",
+        "_cors_lines",
         "_forwarded",
         "_forwarded_for",
         "_known_headers",
@@ -49,7 +51,6 @@ class ClientConnection(asyncio.Protocol):
         "_linger_bytes",
         "_lingering",
         "_paused_reading",
-        "bucket",
         "closed",
         "deadline",
         "exchange",
@@ -58,6 +59,7 @@ class ClientConnection(asyncio.Protocol):
         "read_at",
         "received_at",
         "transport",
+        "visited_at",
         "writable",
     )
 
@@ -70,8 +72,8 @@ class ClientConnection(asyncio.Protocol):
             max_body_bytes=limits.max_body_bytes,
         )
         self.exchange: Exchange | None = None
-        self.deadline: MonotonicNs = NEVER
-        self.bucket = 0
+        self.deadline = NEVER
+        self.visited_at = UNPLACED
         self.closed = False
         self.writable = True
         self.received_at = 0  # when the first byte of the request under way was read
@@ -84,6 +86,8 @@ class ClientConnection(asyncio.Protocol):
         self._known_key: KeyView | None = None
         self._forwarded = b""
         self._forwarded_for: frozenset[bytes] = frozenset()
+        self._cors_headers: list[Header] = []
+        self._cors_lines = b""
         self._advancing = False
         self._lingering = False
         self._linger_bytes = 0
@@ -108,12 +112,19 @@ class ClientConnection(asyncio.Protocol):
             return
         parser = self.parser
         self.read_at = time.monotonic_ns()
-        if not parser.in_message and not parser.complete:
-            self.received_at = self.read_at
         try:
+            request = parser.again(data) if self.exchange is None else None
+            if request is not None:
+                self.received_at = self.read_at
+                if self.plane.draining:
+                    request.keep_alive = False
+                routes.dispatch(self, request)
+                return
+            if not parser.in_message and not parser.complete:
+                self.received_at = self.read_at
             parser.feed(data)
             if self.exchange is None and len(parser.complete) == 1 and not parser.in_message:
-                self._begin(parser.complete.popleft())  # the usual case: one whole request in one read
+                self._begin(parser.complete.popleft())  # one whole request in one read
             else:
                 self._advance()
         except Exception as error:
@@ -166,11 +177,17 @@ class ClientConnection(asyncio.Protocol):
         plane = self.plane
         known = request.headers is self._known_headers or request.headers == self._known_headers
         if not known or plane.table is not self._known_table or self._known_key is None:
+            self._known_key = None
             key = authenticate(request.headers, plane.table, plane.pepper)
             if isinstance(key, Refusal):
                 return key
             self._known_headers, self._known_table, self._known_key = request.headers, plane.table, key
             self._forwarded = b""
+        return self._known_key
+
+    @property
+    def key(self) -> KeyView | None:
+        """The key of the request last authenticated."""
         return self._known_key
 
     def forwarded_lines(self, reserved: frozenset[bytes]) -> bytes:
@@ -180,6 +197,12 @@ class ClientConnection(asyncio.Protocol):
             self._forwarded_for = reserved
         return self._forwarded
 
+    def cors_lines(self, request: Request) -> bytes:
+        """The header lines that let a web page read the answer. A client repeats its headers, so they are kept."""
+        if request.headers is not self._cors_headers:
+            self._cors_headers, self._cors_lines = request.headers, self.plane.cors.lines(request)
+        return self._cors_lines
+
     def ended(self, *, keep_alive: bool) -> None:
         """The answer to the request under way is written, whole."""
         self.exchange = None
@@ -188,7 +211,8 @@ class ClientConnection(asyncio.Protocol):
         if not keep_alive:
             self.close()
             return
-        self.plane.wheel.arm(self, self.plane.delays.idle)
+        plane = self.plane
+        plane.wheel.arm(self, plane.delays.drained_idle if plane.draining else plane.delays.idle)
         parser = self.parser
         if (parser.complete or parser.in_message or parser.refusal) and not self._advancing:
             self._advance()
@@ -228,12 +252,12 @@ class ClientConnection(asyncio.Protocol):
                     self.plane.wheel.arm(self, self.plane.delays.head)
                 break
         self._advancing = False
-        if self.exchange is not None and (parser.complete or parser.in_message) and not self._paused_reading:
+        if self.exchange is None or not (parser.complete or parser.in_message):
+            self._resume_reading()
+        elif not self._paused_reading:
             # The client pipelines: hold it back, or it could fill our memory while its first answer is under way.
             self._paused_reading = True
             self.transport.pause_reading()
-        elif self.exchange is None:
-            self._resume_reading()
 
     def _resume_reading(self) -> None:
         if self._paused_reading:

@@ -53,7 +53,8 @@ class ControllerLink:
             self._writer = None
             writer.close()
 
-    def report(self, replica: ReplicaId, reason: str) -> None:
-        """Tell the controller that a replica refused or dropped a connection. Lost if there is no controller."""
+    def report(self, replica: ReplicaId, reason: str, silent: bool) -> None:
+        """Tell the controller that something is wrong with a replica. Lost if there is no controller."""
         if self._writer is not None:
-            self._writer.write(control_channel.encode(ReplicaSuspected(replica=replica, reason=reason)))
+            message = ReplicaSuspected(replica=replica, reason=reason, silent=silent)
+            self._writer.write(control_channel.encode(message))

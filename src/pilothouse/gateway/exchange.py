@@ -1,10 +1,11 @@
 """One inference request on its way to an engine and back: one owner, one end.
 
-    connecting > waiting > (collecting | holding > streaming | passing) > ended
+    connecting > waiting > (collecting | assembling | holding > streaming | passing) > ended
 
 - *connecting*: a replica is chosen, a connection to it is being made.
 - *waiting*: the request is sent, the response's head is not here yet.
 - *collecting*: an answer that is not a stream is gathered, so that its failure can still be a real HTTP status.
+- *assembling*: the same, from the stream that the engine was asked for in its place.
 - *holding*: a stream has begun but brought no content yet: its failure can still be a real HTTP status too.
 - *streaming*: content has gone to the client. From here on a failure is an error event.
 - *passing*: a body too large to gather goes through as it comes.
@@ -19,38 +20,37 @@ from typing import TYPE_CHECKING
 
 from pilothouse.gateway import answers
 from pilothouse.gateway.heads import client_head, trace_lines
-from pilothouse.gateway.meters import ModelMeters
-from pilothouse.gateway.routing_table import Candidate
+from pilothouse.gateway.routing_table import Candidate, ModelEntry
+from pilothouse.gateway.tracing import begin_span, end_span, engine_trace
 from pilothouse.model.errors import Refusal
 from pilothouse.model.ids import ReplicaId, RequestId
 from pilothouse.model.requests import Route, Usage
 from pilothouse.model.units import DurationNs
 from pilothouse.policy.retry import Failure, classify_loss
+from pilothouse.telemetry import genai_names
 from pilothouse.telemetry.catalogue import DisconnectPhase, Reason
 from pilothouse.wire import anthropic, inference_body, openai
+from pilothouse.wire.assembly import Assembly
+from pilothouse.wire.event_relay import EventRelay
 from pilothouse.wire.http1 import LAST_CHUNK, Request, chunk
 from pilothouse.wire.inference_body import InferenceBody
-from pilothouse.wire.openai import Content
-from pilothouse.wire.sse import EventCutter, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pilothouse.gateway.client_connection import ClientConnection
     from pilothouse.gateway.upstream import PendingConnection, Replica, UpstreamConnection
+    from pilothouse.telemetry.traces import Span
 
 MAX_COLLECTED_BYTES = 1024 * 1024
 """Up to 1 MiB of an answer is gathered before its head is sent; engines write a whole answer at once."""
 
-MAX_HELD_BYTES = 64 * 1024
-"""Up to 64 KiB of opening events are held back; more is not an opening."""
-
 CLIENT_CLOSED_REQUEST = 499
 """As nginx's log has it: the client went away, no status was sent."""
 
-_USAGE = b'"usage"'
 _COPIED_BYTES = 65536
 _SECOND = 1e9
+_JSON_LINES = b"content-type: application/json\r\n"
 
 
 class Phase(enum.Enum):
@@ -59,37 +59,45 @@ class Phase(enum.Enum):
     CONNECTING = enum.auto()
     WAITING = enum.auto()
     COLLECTING = enum.auto()
+    ASSEMBLING = enum.auto()
     HOLDING = enum.auto()
     STREAMING = enum.auto()
     PASSING = enum.auto()
     ENDED = enum.auto()
 
 
+# For the usual path: a module's name is looked up at once, an enumeration's member through its class (40 ns each).
+_CONNECTING, _WAITING, _ENDED = Phase.CONNECTING, Phase.WAITING, Phase.ENDED
+_OK, _ENGINE_ERROR = Reason.OK, Reason.ENGINE_ERROR
+
+
 class Exchange:
     """One request for an engine. Made with the whole request, it ends by calling `client.ended` or with the client."""
 
     __slots__ = (
-        "_asked_usage",
+        "_added",
+        "_assembly",
         "_attempts",
         "_body",
         "_candidates",
         "_client",
+        "_collected",
         "_connection",
-        "_cutter",
+        "_delays",
         "_failed",
         "_first_content_at",
-        "_held",
         "_meters",
         "_pending",
         "_phase",
         "_read_at",
+        "_relay",
         "_replica",
         "_request",
         "_route",
         "_sent_at",
+        "_span",
         "_started_at",
         "_status",
-        "_usage",
         "_weight",
         "id",
     )
@@ -101,8 +109,7 @@ class Exchange:
         body: InferenceBody,
         route: Route,
         candidates: tuple[Candidate, ...],
-        meters: ModelMeters,
-        *,
+        entry: ModelEntry,
         weight: int,
     ) -> None:
         self.id: RequestId = client.plane.new_request_id()
@@ -111,90 +118,97 @@ class Exchange:
         self._body = body
         self._route = route
         self._candidates = candidates
-        self._meters = meters
-        self._phase = Phase.CONNECTING
+        self._meters = entry.meters
+        self._delays = entry.delays[route]
+        self._weight = weight  # tokens that the request counts for while it is in flight
+        self._phase = _CONNECTING
         self._started_at = client.received_at
         self._read_at = client.read_at
         self._sent_at = 0
         self._first_content_at = 0
-        self._weight = weight
+        self._status = 0
+        self._attempts = 0
+        self._failed: tuple[ReplicaId, ...] = ()
+        self._added = inference_body.NOTHING
+        self._span: Span | None = None
         self._replica: Replica | None = None
         self._connection: UpstreamConnection | None = None
         self._pending: PendingConnection | None = None
-        self._attempts = 0
-        self._failed: tuple[ReplicaId, ...] = ()
-        self._asked_usage = False
-        self._status = 0
-        self._usage: Usage | None = None
-        self._cutter: EventCutter | None = None
-        self._held: list[bytes] = []
+        self._collected: list[bytes] | None = None
+        self._relay: EventRelay | None = None  # of a stream on its way to the client
+        self._assembly: Assembly | None = None  # of a stream that the client did not ask for
 
     # Towards the engine.
 
     def start(self) -> None:
         """Choose a replica and send the request."""
-        self._client.plane.retry_budget.requests += 1
+        plane = self._client.plane
+        plane.retry_budget.requests += 1
+        traces = plane.traces
+        if traces is not None and traces.samples(self._request.trace, self.id):
+            key, age_ns = self._client.key, time.monotonic_ns() - self._started_at
+            self._span = begin_span(traces, self._request, self._body, self._route, self.id, key, age_ns)
         self._attempt()
 
     def _attempt(self) -> None:
-        plane = self._client.plane
-        index = plane.choose(self._candidates, self.id, self._failed)
+        index = self._client.plane.choose(self._candidates, self.id, self._failed)
         if index is None:
             self._fail(_unreachable(self._body.model))
             return
-        replica = self._candidates[index].replica
-        self._replica = replica
+        candidate = self._candidates[index]
+        replica = self._replica = candidate.replica
         self._attempts += 1
-        self._phase = Phase.CONNECTING
-        replica.acquire(self._weight)
+        replica.load_tokens += self._weight
+        replica.in_flight_requests += 1
         connection = replica.take()
         if connection is not None:
-            self._send(connection, index)
+            self._send(connection, candidate)
         else:
-            self._pending = replica.connect(self)
+            self._phase = _CONNECTING
+            self._pending = replica.connect(self, self._delays.connect_s)
 
     def on_connected(self, connection: "UpstreamConnection") -> None:
         """The connection that was asked for is there."""
         self._pending = None
-        self._guarded(lambda: self._send(connection, self._index_of(connection.replica)))
+        candidate = next(each for each in self._candidates if each.replica is connection.replica)
+        self._guarded(lambda: self._send(connection, candidate))
 
-    def _index_of(self, replica: "Replica") -> int:
-        return next(index for index, candidate in enumerate(self._candidates) if candidate.replica is replica)
-
-    def _send(self, connection: "UpstreamConnection", index: int) -> None:
-        candidate = self._candidates[index]
-        deployment, body = candidate.deployment, self._body
-        self._asked_usage = (
-            body.stream
-            and not body.asks_usage
-            and deployment.reports_stream_usage
-            and self._route in (Route.CHAT_COMPLETIONS, Route.COMPLETIONS)
-        )
-        data = inference_body.for_engine(
-            body,
-            served_model=deployment.served_model,
-            reserved_fields=deployment.reserved_fields,
-            ask_usage=self._asked_usage,
-        )
-        request = self._request
+    def _send(self, connection: "UpstreamConnection", candidate: Candidate) -> None:
+        body, deployment = self._body, candidate.deployment
+        if body.stream or deployment.progress_field is not None:
+            self._added = inference_body.additions(body, self._route, deployment)
+        data = inference_body.for_engine(body, deployment, self._added)
+        client, trace = self._client, self._request.trace
+        if self._span is not None:
+            trace = engine_trace(self._span, trace)
         head = b"%b%b%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n" % (
             candidate.replica.heads[self._route],
-            self._client.forwarded_lines(candidate.reserved_headers),
-            trace_lines(request.trace) if request.trace else b"",
+            client.forwarded_lines(candidate.reserved_headers),
+            trace_lines(trace) if trace else b"",
             len(data),
             self.id.encode(),
         )
         self._connection = connection
-        self._phase = Phase.WAITING
-        plane = self._client.plane
-        plane.wheel.arm(self._client, plane.delays.first_byte)
+        self._phase = _WAITING
         connection.owner = self
+        delays = self._delays
+        if delays.total:
+            self._arm(delays.first_byte)
+        else:
+            client.plane.wheel.arm(client, delays.first_byte)
         # One write for the usual small body; a copy of a large one would cost more than a second write.
         if len(data) < _COPIED_BYTES:
             connection.transport.write(head + data)
         else:
             connection.transport.writelines((head, data))
         self._sent_at = time.monotonic_ns()
+
+    def _arm(self, delay: DurationNs) -> None:
+        """Wait no longer than `delay` for the next step, nor past the end of the whole."""
+        wheel, total = self._client.plane.wheel, self._delays.total
+        if total:
+            delay = DurationNs(max(0, min(delay, self._read_at + total - wheel.now)))
+        wheel.arm(self._client, delay)
 
     def on_connect_failed(self, reason: str) -> None:
         """The connection could not be had: another replica may do."""
@@ -221,6 +235,17 @@ class Exchange:
 
     # From the engine.
 
+    def on_answer(self, body: bytes) -> None:
+        """The response is here in one read, with the head of the one before it on this connection."""
+        connection = self._connection
+        assert connection is not None
+        if self._body.stream or self._added.stream:
+            connection.parser.body.append(body)
+            self.on_upstream_data()
+        else:
+            self._status = connection.parser.status
+            self._answer(body, openai.usage_of_answer(body), connection.head().lines)
+
     def on_upstream_data(self) -> None:
         """The response parser was fed."""
         connection = self._connection
@@ -230,85 +255,93 @@ class Exchange:
             self._status = parser.status
             if parser.status == 0:
                 return
-            self._phase = Phase.COLLECTING
-            if self._body.stream and parser.status < 300 and connection.head().event_stream:
-                self._phase = Phase.HOLDING
-                self._cutter = EventCutter()
-        cutter = self._cutter
-        if cutter is not None:
-            events = cutter.feed(parser.take_body()) if parser.body else b""
-            if parser.complete:
-                events += cutter.close()
-            if self._phase is Phase.STREAMING and _USAGE not in events:
-                if events:  # the usual read of a stream: whole events, as they came
-                    self._client.transport.write(chunk(events) if self._request.minor == 1 else events)
-            elif events:
-                self._relay(events)
+            self._begin(connection)
+        if self._relay is not None:
+            self._relay_events(self._relay, parser.take_body(), last=parser.complete)
+        elif self._assembly is not None:
+            self._assemble(self._assembly, parser.take_body(), last=parser.complete)
         elif parser.complete and self._phase is Phase.COLLECTING:
-            self._answer(connection, parser.take_body())
-            return
+            last = parser.take_body()
+            body = b"".join([*self._collected, last]) if self._collected else last
+            self._answer(body, openai.usage_of_answer(body), connection.head().lines)
         else:
             self._receive_piece(parser.take_body())
-        if self._phase is Phase.ENDED:
+        if self._phase is _ENDED:
             return
         if parser.complete:
             self._complete()
         else:
-            plane = self._client.plane
-            plane.wheel.arm(self._client, plane.delays.stream_idle)
+            self._arm(self._delays.idle)
 
-    def _answer(self, connection: "UpstreamConnection", last: bytes) -> None:
-        """An answer that is whole: the usual case, in one read and one write."""
-        body = b"".join([*self._held, last]) if self._held else last
-        self._usage = openai.usage_of_answer(body)
+    def _begin(self, connection: "UpstreamConnection") -> None:
+        """The response's head is whole: what will be done with its body?"""
+        streams = self._status < 300 and connection.head().event_stream
+        if streams and self._body.stream:
+            self._phase = Phase.HOLDING
+            self._relay = EventRelay(hides_usage=self._added.usage, hides_progress=self._added.progress)
+        elif streams and self._added.stream:
+            self._phase = Phase.ASSEMBLING
+            self._assembly = Assembly(self._route)
+        else:
+            self._phase = Phase.COLLECTING
+
+    def _answer(self, body: bytes, usage: Usage | None, lines: bytes) -> None:
+        """An answer that is whole: one write."""
         status, request = self._status, self._request
         overhead_ns = self._sent_at - self._read_at
-        lines = connection.head().lines
+        client = self._client
+        plane = client.plane
+        if plane.draining:
+            request.keep_alive = False  # and the head says so
+        if plane.cors.enabled:
+            lines += client.cors_lines(request)
         head = client_head(request, status, lines, length=len(body), own_id=self.id, overhead_ns=overhead_ns)
-        self._client.transport.write(head + body)
-        self._end(status, Reason.OK if status < 400 else Reason.ENGINE_ERROR, keep_alive=request.keep_alive)
+        client.transport.write(head + body)
+        self._end(status, _OK if status < 400 else _ENGINE_ERROR, usage, keep_alive=request.keep_alive)
 
-    def _relay(self, events: bytes) -> None:
-        """Send on whole events among which is a usage, or before which there was no content."""
-        if _USAGE in events:
-            self._usage = openai.usage_of_events(events, self._usage)
-            if self._asked_usage:
-                events = openai.without_usage(events)
-        if self._phase is Phase.STREAMING:
-            if events:
-                self._client.transport.write(self._framed(events))
+    def _relay_events(self, relay: EventRelay, data: bytes, *, last: bool) -> None:
+        events = relay.feed(data) if data else b""
+        if last:
+            events += relay.close()
+        if relay.failure is not None:
+            self._fail_as_told(relay.failure)
+        elif relay.begun:
+            client = self._client
+            if not self._first_content_at and relay.content_seen:
+                self._first_content_at = time.monotonic_ns()
+                if self._span is not None:
+                    self._span.mark(genai_names.FIRST_TOKEN_EVENT)
+            if self._phase is Phase.HOLDING:
+                self._phase = Phase.STREAMING
+                client.transport.write(self._head(length=None) + (self._framed(events) if events else b""))
+                if not client.writable:
+                    self.client_paused()
+            elif events:
+                client.transport.write(chunk(events) if self._request.minor == 1 else events)
+
+    def _assemble(self, assembly: Assembly, data: bytes, *, last: bool) -> None:
+        """Gather the events of an answer that the client did not ask to be streamed."""
+        try:
+            assembly.feed(data, last=last)
+        except ValueError as error:
+            message = f"The replica's stream cannot be read: {error}."
+            self._fail(Refusal(code="replica_protocol_error", message=message))
             return
-        self._held.append(events)
-        for event in split(events):
-            content = openai.content_of_event(event)
-            if content is Content.ERROR:
-                self._fail_as_told(event)
-                return
-            if content is not Content.NONE:
-                if content is Content.SOME:
-                    self._first_content_at = time.monotonic_ns()
-                self._begin_stream()
-                return
-        if sum(map(len, self._held)) > MAX_HELD_BYTES:
-            self._begin_stream()
-
-    def _begin_stream(self) -> None:
-        """The head, and what was held back."""
-        self._phase = Phase.STREAMING
-        held = b"".join(self._held)
-        self._held = []
-        self._client.transport.write(self._head(length=None) + (self._framed(held) if held else b""))
-        if not self._client.writable:
-            self.client_paused()
+        if assembly.failure is not None:
+            self._fail_as_told(assembly.failure)
+        elif last:
+            body = assembly.answer()
+            self._answer(body, openai.usage_of_answer(body), _JSON_LINES)
 
     def _receive_piece(self, data: bytes) -> None:
         """Gather a piece of an answer, or pass it on if the answer has become too large to gather."""
         if self._phase is Phase.COLLECTING:
-            self._held.append(data)
-            if sum(map(len, self._held)) <= MAX_COLLECTED_BYTES:
+            collected = self._collected = self._collected or []
+            collected.append(data)
+            if sum(map(len, collected)) <= MAX_COLLECTED_BYTES:
                 return
             self._phase = Phase.PASSING
-            data, self._held = b"".join(self._held), []
+            data, self._collected = b"".join(collected), None
             self._client.transport.write(self._head(length=self._declared_length()))
         if data:
             self._client.transport.write(data if self._declared_length() is not None else self._framed(data))
@@ -319,17 +352,18 @@ class Exchange:
 
     def _complete(self) -> None:
         """A response that is not gathered is whole."""
-        if self._phase is Phase.HOLDING:
-            self._begin_stream()
-        if self._request.minor == 1 and (self._phase is Phase.STREAMING or self._declared_length() is None):
+        relay = self._relay
+        if self._request.minor == 1 and (relay is not None or self._declared_length() is None):
             self._client.transport.write(LAST_CHUNK)
-        reason = Reason.OK if self._status < 400 else Reason.ENGINE_ERROR
-        self._end(self._status, reason, keep_alive=self._keeps_alive())
+        usage = relay.usage if relay is not None else None
+        self._end(self._status, _OK if self._status < 400 else _ENGINE_ERROR, usage, keep_alive=self._keeps_alive())
 
     def _head(self, *, length: int | None) -> bytes:
         assert self._connection is not None
+        if self._client.plane.draining:
+            self._request.keep_alive = False
         overhead_ns = self._sent_at - self._read_at
-        lines = self._connection.head().lines
+        lines = self._connection.head().lines + self._client.cors_lines(self._request)
         return client_head(self._request, self._status, lines, length=length, own_id=self.id, overhead_ns=overhead_ns)
 
     def _framed(self, data: bytes) -> bytes:
@@ -337,7 +371,7 @@ class Exchange:
 
     def _keeps_alive(self) -> bool:
         """A body without a length ends with the connection where the client does not know chunks (HTTP/1.0)."""
-        return self._request.keep_alive and self._request.minor == 1 and not self._client.plane.draining
+        return self._request.keep_alive and self._request.minor == 1
 
     # Failures.
 
@@ -367,8 +401,14 @@ class Exchange:
         if not self._client.writable:
             self._client.abort()  # `client_gone` follows
             return
-        waiting = self._phase in (Phase.CONNECTING, Phase.WAITING)
-        message = "The replica did not begin to answer in time." if waiting else "The replica stopped answering."
+        total = self._delays.total
+        if total and time.monotonic_ns() - self._read_at >= total:
+            message = f"The answer took longer than {total / _SECOND:g} s."
+        else:
+            waiting = self._phase in (Phase.CONNECTING, Phase.WAITING)
+            message = "The replica did not begin to answer in time." if waiting else "The replica stopped answering."
+            if self._replica is not None:
+                self._client.plane.silent(self._replica)
         self._fail(Refusal(code="replica_timeout", message=message))
 
     def fail(self, refusal: Refusal) -> None:
@@ -387,22 +427,29 @@ class Exchange:
             else:
                 event = openai.error_event(refusal)
             client.transport.write(self._framed(event) + (LAST_CHUNK if request.minor == 1 else b""))
-            self._end(status, refusal.code, keep_alive=self._keeps_alive())
+            usage = self._relay.usage if self._relay is not None else None
+            self._end(status, refusal.code, usage, keep_alive=self._keeps_alive())
         elif self._phase is Phase.PASSING:
-            self._end(status, refusal.code, keep_alive=False)
+            self._end(status, refusal.code, None, keep_alive=False)
             client.abort()  # a body that was cut must not look whole
         else:
+            self._end_span(status, refusal.code, None)
             self._release()
             route, model = self._route, self._body.model
             answers.refuse(client, request, refusal, model=model, route=route, own_id=self.id)
 
     def _fail_as_told(self, event: bytes) -> None:
         """The engine's first event is an error: pass it on as an answer with a status of its own."""
-        status, body = openai.error_of_event(event)
+        told, body = openai.error_of_event(event)
+        status = told or 502
+        client, request, model = self._client, self._request, self._body.model
         self._drop_upstream()
+        self._end_span(status, Reason.ENGINE_ERROR, None)
         self._release()
-        self._meters.request_ended(self._route, status or 502, Reason.ENGINE_ERROR)
-        answers.answer(self._client, self._request, status or 502, answers.JSON, body, own_id=self.id)
+        answers.count(
+            client, request, self.id, model=model, route=self._route, status=status, reason=Reason.ENGINE_ERROR
+        )
+        answers.answer(client, request, status, answers.JSON, body, own_id=self.id)
 
     # From the client.
 
@@ -416,21 +463,20 @@ class Exchange:
             phase = DisconnectPhase.BEFORE_FIRST_BYTE if self._body.stream else DisconnectPhase.UNARY
         self._meters.disconnects[phase].add()
         self._drop_upstream()
-        self._end(CLIENT_CLOSED_REQUEST, Reason.CLIENT_DISCONNECTED, keep_alive=False)
+        usage = self._relay.usage if self._relay is not None else None
+        self._end(CLIENT_CLOSED_REQUEST, Reason.CLIENT_DISCONNECTED, usage, keep_alive=False)
 
     def client_paused(self) -> None:
         """The client does not keep up: read no more from the engine, which then stops too."""
         if self._connection is not None and self._phase in (Phase.STREAMING, Phase.PASSING):
             self._connection.pause()
-            plane = self._client.plane
-            plane.wheel.arm(self._client, plane.delays.stream_idle)
+            self._arm(self._delays.idle)
 
     def client_resumed(self) -> None:
         """The client has caught up."""
         if self._connection is not None and self._phase in (Phase.STREAMING, Phase.PASSING):
             self._connection.resume()
-            plane = self._client.plane
-            plane.wheel.arm(self._client, plane.delays.stream_idle)
+            self._arm(self._delays.idle)
 
     # The end.
 
@@ -450,27 +496,61 @@ class Exchange:
             self._replica.release(self._weight)
             self._replica = None
 
-    def _end(self, status: int, reason: str, *, keep_alive: bool) -> None:
-        client, meters, usage = self._client, self._meters, self._usage
+    def _end(self, status: int, reason: str, usage: Usage | None, *, keep_alive: bool) -> None:
+        client, meters = self._client, self._meters
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()
-        self._phase = Phase.ENDED
+        self._phase = _ENDED
+        if self._span is not None:
+            self._end_span(status, reason, usage)
         replica, self._replica = self._replica, None
         if replica is not None:
             replica.release(self._weight)
         now = time.monotonic_ns()
-        meters.request_ended(self._route, status, reason)
-        meters.duration.observe((now - self._started_at) / _SECOND)
-        if self._sent_at:
-            meters.overhead.observe((self._sent_at - self._read_at) / _SECOND)
-        if self._first_content_at:
-            meters.first_token.observe((self._first_content_at - self._started_at) / _SECOND)
+        sent_at, first_content_at, started_at = self._sent_at, self._first_content_at, self._started_at
+        access_log = client.plane.access_log
+        if access_log is not None and (access_log.takes_all or access_log.takes(self.id, status)):
+            body, request, key = self._body, self._request, client.key
+            assert key is not None, "no request gets here without a key"
+            alias = replica.alias if replica is not None else None
+            access_log.note(
+                (self._route, status, reason, body.model, key.tenant, key.id, alias, body.stream),
+                now,
+                self.id,
+                now - started_at,
+                len(request.body),
+                self._attempts,
+                sent_at - self._read_at if sent_at else 0,
+                first_content_at - started_at if first_content_at else 0,
+                request.request_id,
+                usage,
+            )
+        overhead_ns = sent_at - self._read_at if sent_at else 0
+        meters.exchange_ended(self._route, status, reason, (now - started_at) / _SECOND, overhead_ns / _SECOND, usage)
+        if first_content_at:
+            meters.first_token.observe((first_content_at - started_at) / _SECOND)
             if usage is not None and usage.output_tokens > 1:
-                meters.inter_token.observe((now - self._first_content_at) / _SECOND / (usage.output_tokens - 1))
-        if usage is not None:
-            meters.count_usage(usage)
-        client.ended(keep_alive=keep_alive and not client.plane.draining)
+                meters.inter_token.observe((now - first_content_at) / _SECOND / (usage.output_tokens - 1))
+        client.ended(keep_alive=keep_alive)
+
+    def _end_span(self, status: int, reason: str, usage: Usage | None) -> None:
+        span, self._span = self._span, None
+        if span is None:
+            return
+        replica = self._replica
+        candidate = next((each for each in self._candidates if each.replica is replica), None)
+        end_span(
+            span,
+            status=status,
+            reason=reason,
+            engine=candidate.deployment.engine if candidate is not None else None,
+            deployment=candidate.deployment.name if candidate is not None else None,
+            replica=replica.alias if replica is not None else None,
+            attempts=self._attempts,
+            overhead_ns=self._sent_at - self._read_at if self._sent_at else 0,
+            usage=usage,
+        )
 
     def _guarded(self, step: "Callable[[], None]") -> None:
         """Run a step that the event loop or an upstream began."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from pilothouse.gateway import routing_table
+from pilothouse.gateway.access_log import AccessLog
+from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.routing_table import Candidate, RoutingTable
 from pilothouse.gateway.upstream import Replica
@@ -14,10 +16,11 @@ from pilothouse.model.fleet import FleetSnapshot, ModelView, ReplicaView
 from pilothouse.model.ids import FleetName, ReplicaId, RequestId
 from pilothouse.model.spec import GatewayLimits
 from pilothouse.model.units import SECOND, DurationNs, MonotonicNs, seconds
-from pilothouse.policy import routing
+from pilothouse.policy import routing, silence
 from pilothouse.policy.draw import Draws
 from pilothouse.policy.retry import RetryBudget
 from pilothouse.runtime.timer_wheel import TimerWheel
+from pilothouse.telemetry.traces import Traces
 
 if TYPE_CHECKING:
     from pilothouse.gateway.client_connection import ClientConnection
@@ -28,17 +31,21 @@ SUSPICION = DurationNs(1 * SECOND)
 log = logging.getLogger("pilothouse.gateway")
 
 
-class Delays:
-    """The time-outs of the limits as durations, converted once."""
+DRAINED_IDLE = DurationNs(SECOND)
+"""While the worker drains, how long a connection may wait for its next request. A client may be writing one at this
+very moment, and would lose it; in this time it gets an answer, and with it the word that the connection ends."""
 
-    __slots__ = ("body", "first_byte", "head", "idle", "stream_idle")
+
+class Delays:
+    """How long a client may take, converted once."""
+
+    __slots__ = ("body", "drained_idle", "head", "idle")
 
     def __init__(self, limits: GatewayLimits) -> None:
         self.head = seconds(limits.head_timeout_s)
         self.body = seconds(limits.body_timeout_s)
         self.idle = seconds(limits.idle_timeout_s)
-        self.first_byte = seconds(limits.first_byte_timeout_s)
-        self.stream_idle = seconds(limits.stream_idle_timeout_s)
+        self.drained_idle = DurationNs(min(self.idle, DRAINED_IDLE))
 
 
 class DataPlane:
@@ -54,18 +61,24 @@ class DataPlane:
         wheel: TimerWheel,
         loop: asyncio.AbstractEventLoop,
         seed: int,
+        cors: CrossOrigin | None = None,
+        access_log: AccessLog | None = None,
+        traces: Traces | None = None,
     ) -> None:
         self.limits = limits
         self.delays = Delays(limits)
         self.pepper = pepper
+        self.cors = cors or CrossOrigin(())
+        self.access_log = access_log
+        self.traces = traces
         self.meters = meters
         self.wheel = wheel
         self.loop = loop
         self.retry_budget = RetryBudget()
-        self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {}, meters)
+        self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {}, meters, limits)
         self.connections: set[ClientConnection] = set()
         self.draining = False
-        self.report_suspicion: Callable[[ReplicaId, str], None] = lambda replica, reason: None
+        self.report_suspicion: Callable[[ReplicaId, str, bool], None] = lambda replica, reason, silent: None
         self._draws = Draws(seed)
         self._suspected: set[ReplicaId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,7 +99,7 @@ class DataPlane:
 
     def apply(self, snapshot: FleetSnapshot) -> None:
         """Serve by `snapshot` from now on."""
-        self.table, retired = routing_table.build(snapshot, self.table, self._make_replica, self.meters)
+        self.table, retired = routing_table.build(snapshot, self.table, self._make_replica, self.meters, self.limits)
         for replica in retired:
             replica.retire()
         self._suspected &= self.table.replicas.keys()
@@ -101,14 +114,13 @@ class DataPlane:
             wheel=self.wheel,
             loop=self.loop,
             spawn=self.spawn,
-            connect_timeout_s=self.limits.connect_timeout_s,
         )
 
     def choose(
         self, candidates: tuple[Candidate, ...], request: RequestId, failed: tuple[ReplicaId, ...]
     ) -> int | None:
         """The index of the candidate for a request that has already failed on `failed`."""
-        loads = [candidate.replica.in_flight_tokens for candidate in candidates]
+        loads = [each.replica.load_tokens for each in candidates]
         if not failed and not self._suspected:
             return routing.least_loaded(loads, request, self._draws)
         self._forgive()
@@ -123,8 +135,19 @@ class DataPlane:
         replica.suspected_until = MonotonicNs(self.wheel.now + SUSPICION)
         if replica.id not in self._suspected:
             self._suspected.add(replica.id)
-            self.report_suspicion(replica.id, reason)
+            self.report_suspicion(replica.id, reason, False)
             log.warning("replica suspected", extra={"replica": replica.id, "reason": reason})
+
+    def silent(self, replica: Replica) -> None:
+        """`replica` let a request time out: pass it over for a while, and for longer once it seems to hang."""
+        replica.silences += 1
+        self.suspect(replica, "silent until the time-out")
+        ejected_for = silence.ejection(replica.silences)
+        if ejected_for:
+            replica.suspected_until = MonotonicNs(self.wheel.now + ejected_for)
+            reason = f"silent {replica.silences} times in a row"
+            self.report_suspicion(replica.id, reason, True)
+            log.error("replica hangs", extra={"replica": replica.id, "reason": reason})
 
     def _forgive(self) -> None:
         now, replicas = self.wheel.now, self.table.replicas

@@ -82,12 +82,45 @@ def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | 
 def dispatch(client: "ClientConnection", request: Request) -> None:
     """Serve one whole request: answer it now, or start an exchange that will."""
     route = _INFERENCE.get(request.path)
-    if route is not None and request.method == b"POST":
-        _serve_inference(client, request, route)
+    if route is None or request.method != b"POST":
+        _serve_other(client, request)
+        return
+    key = client.authenticate(request)
+    if isinstance(key, Refusal):
+        answers.refuse(client, request, key, model=NO_MODEL, route=route)
+        return
+    body = inference_body.read(request.body, route)
+    if isinstance(body, Refusal):
+        answers.refuse(client, request, body, model=NO_MODEL, route=route)
+        return
+    entry = client.plane.table.models.get(body.model)
+    if entry is None:
+        refusal = _model_not_found(body.model)
+        answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route)
+        return
+    candidates = entry.routes.get(route)
+    if not candidates:
+        answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
+        return
+    limit = body.max_output_tokens
+    expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
+    weight = len(body.data) // BYTES_PER_TOKEN + 1 + expected
+    exchange = client.exchange = Exchange(client, request, body, route, candidates, entry, weight)
+    exchange.start()
+
+
+def _serve_other(client: "ClientConnection", request: Request) -> None:
+    """What is not inference: a browser's question, the models, health, or a refusal."""
+    allowed = _allowed(request.path)
+    permission = client.plane.cors.preflight(request, allowed) if allowed else None
+    if permission is not None:
+        own_id = client.plane.new_request_id()
+        answers.count(client, request, own_id, model=NO_MODEL, route=label(request), status=200, reason=Reason.OK)
+        answers.answer(client, request, 200, answers.TEXT, b"", own_id=own_id, extra=permission)
         return
     key = _admit(client, request)
     if isinstance(key, Refusal):
-        extra = ((b"allow", b", ".join(_allowed(request.path))),) if key.code == "method_not_allowed" else ()
+        extra = ((b"allow", b", ".join(allowed)),) if key.code == "method_not_allowed" else ()
         answers.refuse(client, request, key, model=NO_MODEL, route=label(request), extra=extra)
         return
     _serve_local(client, request)
@@ -112,8 +145,9 @@ def _serve_local(client: "ClientConnection", request: Request) -> None:
             return
         body = openai.model_body(entry.view)
     reason = Reason.OK if status == 200 else "no_ready_replica"
-    client.plane.meters.refused(NO_MODEL, label(request), status, reason)
-    answers.answer(client, request, status, content_type, body)
+    own_id = client.plane.new_request_id()
+    answers.count(client, request, own_id, model=NO_MODEL, route=label(request), status=status, reason=reason)
+    answers.answer(client, request, status, content_type, body, own_id=own_id)
 
 
 def _readiness(client: "ClientConnection", *, verbose: bool) -> tuple[int, bytes]:
@@ -137,29 +171,6 @@ def _model_not_found(name: str) -> Refusal:
     return Refusal(code="model_not_found", message=message, param="model")
 
 
-def _serve_inference(client: "ClientConnection", request: Request, route: Route) -> None:
-    key = client.authenticate(request)
-    if isinstance(key, Refusal):
-        answers.refuse(client, request, key, model=NO_MODEL, route=route)
-        return
-    body = inference_body.read(request.body, route)
-    if isinstance(body, Refusal):
-        answers.refuse(client, request, body, model=NO_MODEL, route=route)
-        return
-    entry = client.plane.table.models.get(body.model)
-    if entry is None:
-        refusal = _model_not_found(body.model)
-        answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route)
-        return
-    candidates = entry.routes.get(route)
-    if not candidates:
-        answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
-        return
-    exchange = Exchange(client, request, body, route, candidates, entry.meters, weight=_weight(body))
-    client.exchange = exchange
-    exchange.start()
-
-
 def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Refusal:
     """Why a model of the fleet cannot serve a request now."""
     if route not in entry.routes:
@@ -168,10 +179,3 @@ def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Ref
         return Refusal(code="route_not_supported", message=message)
     message = f"No replica of the model `{body.model}` is ready to take requests now."
     return Refusal(code="no_ready_replica", message=message)
-
-
-def _weight(body: "InferenceBody") -> int:
-    """Tokens that the request counts for while it is in flight."""
-    limit = body.max_output_tokens
-    expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
-    return len(body.data) // BYTES_PER_TOKEN + 1 + expected

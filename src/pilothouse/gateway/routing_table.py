@@ -11,6 +11,8 @@ from pilothouse.gateway.upstream import Replica
 from pilothouse.model.fleet import DeploymentView, FleetSnapshot, KeyView, ModelView, ReplicaState, ReplicaView
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.requests import Route
+from pilothouse.model.spec import GatewayLimits, Timeouts
+from pilothouse.model.units import seconds
 
 
 class Candidate:
@@ -24,14 +26,29 @@ class Candidate:
         self.reserved_headers = reserved_headers
 
 
+class Delays:
+    """The time-outs of an exchange. `total` is 0 where there is none."""
+
+    __slots__ = ("connect_s", "first_byte", "idle", "total")
+
+    def __init__(self, rule: Timeouts, limits: GatewayLimits) -> None:
+        self.connect_s = rule.connect_s or limits.connect_timeout_s
+        self.first_byte = seconds(rule.first_byte_s or limits.first_byte_timeout_s)
+        self.idle = seconds(rule.idle_s or limits.stream_idle_timeout_s)
+        self.total = seconds(rule.total_s or 0)
+
+
 class ModelEntry:
     """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not."""
 
-    __slots__ = ("meters", "replica_count", "routes", "view")
+    __slots__ = ("delays", "meters", "replica_count", "routes", "view")
 
-    def __init__(self, view: ModelView, replicas: Mapping[ReplicaId, Replica], meters: ModelMeters) -> None:
+    def __init__(
+        self, view: ModelView, replicas: Mapping[ReplicaId, Replica], meters: ModelMeters, limits: GatewayLimits
+    ) -> None:
         self.view = view
         self.meters = meters
+        self.delays = {route: Delays(view.timeouts.get(route, Timeouts()), limits) for route in Route}
         self.replica_count = sum(len(deployment.replicas) for deployment in view.deployments)
         self.routes: dict[Route, tuple[Candidate, ...]] = {}
         # One object for all replicas of a deployment: what was made of a client's headers is kept by its identity.
@@ -58,11 +75,13 @@ class ModelEntry:
 class RoutingTable:
     """One snapshot, ready for look-ups by byte string and name."""
 
-    def __init__(self, snapshot: FleetSnapshot, replicas: dict[ReplicaId, Replica], meters: Meters) -> None:
+    def __init__(
+        self, snapshot: FleetSnapshot, replicas: dict[ReplicaId, Replica], meters: Meters, limits: GatewayLimits
+    ) -> None:
         self.snapshot = snapshot
         self.replicas = replicas
         self.models = {
-            str(model.name): ModelEntry(model, replicas, meters.model(model.name)) for model in snapshot.models
+            str(model.name): ModelEntry(model, replicas, meters.model(model.name), limits) for model in snapshot.models
         }
         self.keys: dict[bytes, KeyView] = {bytes.fromhex(key.digest): key for key in snapshot.keys}
 
@@ -72,6 +91,7 @@ def build(
     previous: RoutingTable | None,
     make_replica: Callable[[ReplicaView, ModelView], Replica],
     meters: Meters,
+    limits: GatewayLimits,
 ) -> tuple[RoutingTable, list[Replica]]:
     """The table of `snapshot`, and the replicas of `previous` that are in it no more.
 
@@ -88,4 +108,4 @@ def build(
                 same = old is not None and old.endpoint == view.endpoint
                 replicas[view.id] = old if old is not None and same else make_replica(view, model)
     retired = [replica for id_, replica in known.items() if replicas.get(id_) is not replica]
-    return RoutingTable(snapshot, replicas, meters), retired
+    return RoutingTable(snapshot, replicas, meters, limits), retired

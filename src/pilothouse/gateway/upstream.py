@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
+from pilothouse.config.addresses import leads_to_metadata
 from pilothouse.gateway.heads import EngineHead
 from pilothouse.gateway.meters import ReplicaMeters
 from pilothouse.model.fleet import Endpoint
@@ -29,6 +30,9 @@ class UpstreamOwner(Protocol):
 
     def on_connect_failed(self, reason: str) -> None:
         """It could not be had."""
+
+    def on_answer(self, body: bytes) -> None:
+        """A whole response came in one read, with the head of the one before it: status and head are known."""
 
     def on_upstream_data(self) -> None:
         """The response parser was fed."""
@@ -56,7 +60,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.connected = False
         self._head = EngineHead([])
         self._paused = False
-        self.idle_until = MonotonicNs(0)
+        self.idle_until = 0  # on the clock of the timer wheel, in nanoseconds
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)  # until connection_made
 
     def head(self) -> EngineHead:
@@ -83,13 +87,15 @@ class UpstreamConnection(asyncio.Protocol):
         parser = self.parser
         self.owner = None
         self.served += 1
+        self.replica.silences = 0
         if not parser.keep_alive or parser.surplus or self.transport.is_closing():
             self.abort()
             return
-        self.resume()
-        keep_alive = self.head().keep_alive
+        if self._paused:
+            self.resume()
+        head = self._head if self._head.headers is parser.headers else self.head()
         parser.reset()
-        self.replica.keep(self, keep_alive)
+        self.replica.keep(self, head.keep_alive)
 
     def abort(self) -> None:
         """Close now. The engine sees the connection go and stops generating; the owner hears nothing."""
@@ -116,8 +122,12 @@ class UpstreamConnection(asyncio.Protocol):
             self.abort()  # nobody asked for anything: the connection is out of step
             return
         try:
-            self.parser.feed(data)
-            owner.on_upstream_data()
+            body = self.parser.again(data)
+            if body is not None:
+                owner.on_answer(body)
+            else:
+                self.parser.feed(data)
+                owner.on_upstream_data()
         except ResponseError as error:
             self.abort()
             owner.on_upstream_broken(str(error))
@@ -162,19 +172,23 @@ class Replica:
     """A replica as a target of traffic: its endpoint, its idle connections, and what is in flight on it from here."""
 
     __slots__ = (
+        "_elsewhere_tokens",
         "_idle",
         "_loop",
+        "_shown_requests",
+        "_shown_tokens",
         "_spawn",
         "_ssl",
         "_wheel",
         "alias",
-        "connect_timeout_s",
         "endpoint",
         "heads",
         "id",
-        "in_flight_tokens",
+        "in_flight_requests",
+        "load_tokens",
         "meters",
         "retired",
+        "silences",
         "suspected_until",
     )
 
@@ -188,20 +202,23 @@ class Replica:
         wheel: TimerWheel,
         loop: asyncio.AbstractEventLoop,
         spawn: Callable[["Coroutine[None, None, None]"], "asyncio.Task[None]"],
-        connect_timeout_s: float,
     ) -> None:
         self.id = id_
         self.alias = alias
         self.endpoint = endpoint
         self.meters = meters
-        self.in_flight_tokens = 0
+        self.in_flight_requests = 0
+        self.load_tokens = 0  # in flight from here, and from the other workers of this host as last heard
+        self._elsewhere_tokens = 0
+        self.silences = 0  # requests in a row that it let time out
         self.suspected_until = MonotonicNs(0)
         self.retired = False
-        self.connect_timeout_s = connect_timeout_s
         self._wheel = wheel
         self._loop = loop
         self._spawn = spawn
         self._idle: list[UpstreamConnection] = []
+        self._shown_requests = 0
+        self._shown_tokens = 0
         self._ssl = ssl.create_default_context() if endpoint.tls else None
         self.heads = {route: self._request_head(route) for route in Route}
 
@@ -213,19 +230,32 @@ class Replica:
         head = f"POST {endpoint.base_path}{route} HTTP/1.1\r\nhost: {host}:{endpoint.port}\r\n{authorization}"
         return head.encode("latin-1")
 
-    def acquire(self, tokens: int) -> None:
-        """Count a turn of `tokens` as in flight, until `release`."""
-        self.in_flight_tokens += tokens
-        self.meters.in_flight_requests.add(1)
-
     def release(self, tokens: int) -> None:
-        """The turn is over."""
-        self.in_flight_tokens -= tokens
-        self.meters.in_flight_requests.add(-1)
+        """A turn of `tokens`, which was added to what is in flight when it was sent here, is over."""
+        self.load_tokens -= tokens
+        self.in_flight_requests -= 1
+        if self.retired:
+            self.show_load()  # no tick does it any more
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """What is in flight from here."""
+        return self.load_tokens - self._elsewhere_tokens
+
+    def hear_load(self, elsewhere_tokens: int) -> None:
+        """The other workers of this host have so much in flight."""
+        self.load_tokens += elsewhere_tokens - self._elsewhere_tokens
+        self._elsewhere_tokens = elsewhere_tokens
 
     def show_load(self) -> None:
-        """Bring the gauge of tokens up to date. Nobody decides by it, so once a tick will do."""
-        self.meters.in_flight_tokens.set(self.in_flight_tokens)
+        """Bring the gauges up to date. Nobody decides by them, so once a tick will do.
+
+        By differences, since a replica that moved to another endpoint shares them with the one it was.
+        """
+        tokens, requests = self.in_flight_tokens, self.in_flight_requests
+        self.meters.in_flight_tokens.add(tokens - self._shown_tokens)
+        self.meters.in_flight_requests.add(requests - self._shown_requests)
+        self._shown_tokens, self._shown_requests = tokens, requests
 
     def take(self) -> UpstreamConnection | None:
         """An idle connection, the one used last (it is the least likely to be closed by the other side)."""
@@ -241,7 +271,7 @@ class Replica:
         if self.retired or keep_alive <= 0 or len(self._idle) >= MAX_IDLE_CONNECTIONS:
             connection.abort()
             return
-        connection.idle_until = MonotonicNs(self._wheel.now + keep_alive)
+        connection.idle_until = self._wheel.now + keep_alive
         self._idle.append(connection)
 
     def forget(self, connection: UpstreamConnection) -> None:
@@ -249,15 +279,15 @@ class Replica:
         if connection.owner is None and connection in self._idle:
             self._idle.remove(connection)
 
-    def connect(self, owner: UpstreamOwner) -> PendingConnection:
+    def connect(self, owner: UpstreamOwner, timeout_s: float) -> PendingConnection:
         """Make a connection for `owner`."""
-        return PendingConnection(self._spawn(self._connect(owner)))
+        return PendingConnection(self._spawn(self._connect(owner, timeout_s)))
 
-    async def _connect(self, owner: UpstreamOwner) -> None:
+    async def _connect(self, owner: UpstreamOwner, timeout_s: float) -> None:
         connection = UpstreamConnection(self)
         endpoint = self.endpoint
         try:
-            async with asyncio.timeout(self.connect_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await self._loop.create_connection(
                     lambda: connection,
                     endpoint.host,
@@ -270,15 +300,22 @@ class Replica:
             raise
         except TimeoutError:
             connection.discard()
-            owner.on_connect_failed(f"no connection within {self.connect_timeout_s:g} s")
+            owner.on_connect_failed(f"no connection within {timeout_s:g} s")
         except OSError as error:
             owner.on_connect_failed(error.strerror or str(error))
         else:
-            owner.on_connected(connection)
+            address = str(connection.transport.get_extra_info("peername", ("",))[0])
+            if leads_to_metadata(address):
+                # The fleet file was checked for this by name; what the name leads to is known only here.
+                connection.discard()
+                owner.on_connect_failed(f"{endpoint.host} leads to {address}, a link-local address")
+            else:
+                owner.on_connected(connection)
 
     def retire(self) -> None:
         """Take no connection back any more and close the idle ones. Exchanges in flight go on."""
         self.retired = True
+        self.show_load()
         for connection in self._idle:
             connection.abort()
         self._idle.clear()

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 from pathlib import Path
@@ -16,23 +17,33 @@ from pathlib import Path
 import msgspec
 import uvloop
 
+import pilothouse
+from pilothouse.gateway.access_log import AccessLog
 from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.controller_link import ControllerLink
+from pilothouse.gateway.cors import CrossOrigin
+from pilothouse.gateway.host_load import SHARE_EVERY_S, HostLoad
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
+from pilothouse.gateway.tls import CertificateWatch, make_context
 from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.errors import PilothouseError, Refusal
 from pilothouse.model.fleet import FleetSnapshot
 from pilothouse.model.units import SECOND, MonotonicNs
+from pilothouse.policy.draw import Draws
 from pilothouse.runtime.timer_wheel import TICK, TimerWheel
 from pilothouse.telemetry import logs
 from pilothouse.telemetry.board import BoardWriter, board_path
+from pilothouse.telemetry.traces import Traces
 
 LISTEN_BACKLOG = 2048
 """The kernel caps it at net.core.somaxconn (4,096); a burst of a thousand clients waits instead of being refused."""
 
 _POLL_DRAINED_S = 0.02
 _LAST_WRITES_S = 0.5
+_CERTIFICATES_EVERY_S = 0.5
+_HANDSHAKE_S = 10.0  # as long as for a request's head
+_SWITCH_INTERVAL_S = 0.0005
 _PARENT_GONE = "the supervisor is gone"
 
 log = logging.getLogger("pilothouse.gateway")
@@ -47,6 +58,11 @@ class Worker:
         self._stop = asyncio.Event()
         self._board = BoardWriter(board_path(Path(boot.board_dir), boot.index), worker=boot.index)
         self._wheel = TimerWheel(_now())
+        self._access_log = (
+            AccessLog(Path(boot.access_log_path), boot.access_log_sample, Draws(boot.index))
+            if boot.access_log_path is not None
+            else None
+        )
         self._plane = DataPlane(
             fleet=boot.fleet,
             limits=boot.limits,
@@ -55,7 +71,11 @@ class Worker:
             wheel=self._wheel,
             loop=loop,
             seed=boot.index,
+            cors=CrossOrigin(boot.cors_origins),
+            access_log=self._access_log,
+            traces=_make_traces(boot),
         )
+        self._host_load = HostLoad(Path(boot.board_dir), boot.index)
         self._link = ControllerLink(boot.control_socket, boot.index, self._apply)
         self._plane.report_suspicion = self._link.report
         self._servers: list[asyncio.Server] = []
@@ -69,19 +89,46 @@ class Worker:
             self._loop.add_signal_handler(number, self._stop.set)
         self._hold_lifeline()
         self._turn_wheel()
+        self._share_load_often()
         link = self._loop.create_task(self._link.run())
-        for fd in self._boot.listen_fds:
-            listener = socket.socket(fileno=fd)
-            listener.setblocking(False)
-            server = await self._loop.create_server(
-                lambda: ClientConnection(self._plane), sock=listener, backlog=LISTEN_BACKLOG
-            )
-            self._servers.append(server)
+        tls = self._boot.tls
+        await self._listen(make_context(tls) if tls is not None else None)
+        watch = self._loop.create_task(self._follow_certificates(CertificateWatch(tls))) if tls is not None else None
         log.info("worker serves", extra={"snapshot_version": self._plane.table.snapshot.version})
         await self._stop.wait()
+        if watch is not None:
+            watch.cancel()
         await self._drain()
         link.cancel()
         self._board.close()
+        if self._access_log is not None:
+            self._access_log.close()
+        if self._plane.traces is not None:
+            self._plane.traces.close()
+
+    async def _listen(self, context: ssl.SSLContext | None) -> None:
+        """Accept on the sockets with this context, and no more with the one before. Connections are not touched."""
+        before, self._servers = self._servers, []
+        for fd in self._boot.listen_fds:
+            listener = socket.socket(fileno=os.dup(fd))
+            listener.setblocking(False)
+            server = await self._loop.create_server(
+                lambda: ClientConnection(self._plane),
+                sock=listener,
+                backlog=LISTEN_BACKLOG,
+                ssl=context,
+                ssl_handshake_timeout=_HANDSHAKE_S if context is not None else None,
+            )
+            self._servers.append(server)
+        for server in before:
+            server.close()
+
+    async def _follow_certificates(self, watch: CertificateWatch) -> None:
+        while True:
+            await asyncio.sleep(_CERTIFICATES_EVERY_S)
+            context = watch.changed()
+            if context is not None:
+                await self._listen(context)
 
     def _apply(self, snapshot: FleetSnapshot) -> None:
         if snapshot.version < self._plane.table.snapshot.version:
@@ -103,9 +150,24 @@ class Worker:
 
     def _turn_wheel(self) -> None:
         self._wheel.turn(_now())
+        if self._access_log is not None:
+            self._access_log.flush()
+        self._host_load.look_around()
+        if self._host_load.alone:
+            self._share_load()
+        self._loop.call_later(TICK / SECOND, self._turn_wheel)
+
+    def _share_load_often(self) -> None:
+        if not self._host_load.alone:
+            self._share_load()
+        self._loop.call_later(SHARE_EVERY_S, self._share_load_often)
+
+    def _share_load(self) -> None:
+        """Show the other workers what is in flight from here, and see what is from there."""
+        elsewhere = self._host_load.elsewhere()
         for replica in self._plane.table.replicas.values():
             replica.show_load()
-        self._loop.call_later(TICK / SECOND, self._turn_wheel)
+            replica.hear_load(round(elsewhere.get(replica.id, 0.0)))
 
     async def _drain(self) -> None:
         """Take nothing new, let what runs finish, end what does not, and leave."""
@@ -113,12 +175,14 @@ class Worker:
         plane.draining = True
         for server in self._servers:
             server.close()
+        for fd in self._boot.listen_fds:
+            os.close(fd)  # the last copy of the last worker: from then on clients are refused and do not hang
+        log.info("worker drains", extra={"exchanges": _running(plane), "connections": len(plane.connections)})
         for connection in list(plane.connections):
             if connection.exchange is None and not connection.parser.in_message:
-                connection.close()
-        log.info("worker drains", extra={"exchanges": _running(plane), "connections": len(plane.connections)})
+                plane.wheel.arm(connection, plane.delays.drained_idle)
         deadline = time.monotonic() + self._boot.limits.drain_timeout_s
-        while _running(plane) and time.monotonic() < deadline:  # noqa: ASYNC110 - streams end on their own
+        while plane.connections and time.monotonic() < deadline:  # noqa: ASYNC110 - streams end on their own
             await asyncio.sleep(_POLL_DRAINED_S)
         refusal = Refusal(code="shutting_down", message="The gateway is shutting down; the answer was cut short.")
         for connection in list(plane.connections):
@@ -134,6 +198,22 @@ class Worker:
             replica.retire()
         await asyncio.sleep(0)  # the aborted connections' last callbacks
         log.info("worker ends")
+
+
+def _make_traces(boot: WorkerBoot) -> Traces | None:
+    spec = boot.traces
+    if spec is None:
+        return None
+    # The thread that sends spans may hold the interpreter for this long; by default 5 ms, a long pause in a stream.
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    return Traces(
+        spec.endpoint,
+        spec.sample,
+        draws=Draws(boot.index),
+        fleet=boot.fleet,
+        worker=boot.index,
+        version=pilothouse.__version__,
+    )
 
 
 def _running(plane: DataPlane) -> int:

@@ -6,7 +6,7 @@ A worker reads this and the last snapshot; it needs neither the fleet file nor t
 import msgspec
 
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import GatewayLimits, ListenAddress
+from pilothouse.model.spec import GatewayLimits, ListenAddress, TlsSpec, TracesSpec
 
 
 class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +24,11 @@ class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
     board_dir: str
     pepper_path: str
     limits: GatewayLimits = GatewayLimits()
+    tls: TlsSpec | None = None
+    cors_origins: tuple[str, ...] = ()
+    access_log_path: str | None = None
+    access_log_sample: float = 1.0
+    traces: TracesSpec | None = None
 
 
 class ControllerBoot(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,10 +23,14 @@ class WorkerJoined(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class ReplicaSuspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Worker to controller: this replica refused or dropped a connection; look at it now."""
+    """Worker to controller: this replica refused or dropped a connection; look at it now.
+
+    `silent`: it accepts requests and lets them time out, so that looking at it does not help.
+    """
 
     replica: ReplicaId
     reason: str
+    silent: bool = False
 
 
 ControlMessage = SnapshotPublished | WorkerJoined | ReplicaSuspected

@@ -217,7 +217,56 @@ _ROWS = (
         "answers only its own.",
         "Call it from a command or a server, not from another site's page.",
     ),
+    _row(
+        "key_expired", _AUTH, 401, "The API key has expired",
+        "The key was made with an end, which has passed.",
+        "Make a new one (`pilothouse keys rotate` keeps its limits), or ask the operator for one.",
+    ),
+    _row(
+        "key_not_allowed", _AUTH, 403, "The API key may not be used for this",
+        "The key's scopes leave out what the request asks for, or the request comes from outside the key's networks.",
+        "Use another key, or have the operator widen this one (`pilothouse keys show`).",
+    ),
+    # What a tenant has used up.
+    _row(
+        "rate_limit_exceeded", _CAPACITY, 429, "A limit is reached",
+        "The organisation, the tenant or the key has used its requests, tokens or concurrent requests for now. Nothing "
+        "was taken from any limit for this request.",
+        "Wait for the seconds in retry-after; the message names the limit. A request larger than the limit itself is "
+        "never admitted: make it smaller, or have the limit raised.",
+        retryable=True, retry_after_s=1,
+    ),
+    _row(
+        "insufficient_quota", _CAPACITY, 429, "A budget is spent",
+        "The organisation, the tenant or the key has spent its budget of the day or the month (UTC).",
+        "Wait for the next period, or have the budget raised; retrying before does not help.",
+    ),
+    _row(
+        "limits_unavailable", _CAPACITY, 503, "The limits cannot be checked",
+        "The worker has no lease on a shared limit: whoever hands them out does not answer, and the operator chose to "
+        "admit nothing meanwhile.",
+        "Retry; `pilothouse status` shows whether the controller, or Redis, is reachable.",
+        retryable=True, retry_after_s=1,
+    ),
     # What the fleet cannot do now.
+    _row(
+        "queue_full", _CAPACITY, 503, "Too many requests wait",
+        "The model's replicas are busy, and as many requests wait as may.",
+        "Retry later, or add replicas.",
+        retryable=True, retry_after_s=2,
+    ),
+    _row(
+        "queue_timeout", _CAPACITY, 503, "The request waited too long",
+        "No replica had room for it within the time that requests may wait.",
+        "Retry later, or add replicas.",
+        retryable=True, retry_after_s=5,
+    ),
+    _row(
+        "deadline_unreachable", _CAPACITY, 503, "The deadline cannot be met",
+        "With what is ahead of it the request would have begun after its deadline, so it was refused early.",
+        "Retry later, or allow more time.",
+        retryable=True, retry_after_s=2,
+    ),
     _row(
         "no_ready_replica", _CAPACITY, 503, "No replica of the model is ready",
         "All replicas are starting, draining or failed.",
@@ -312,6 +361,16 @@ _ROWS = (
         "Stop that process, or choose another address under gateway.listen or controller.listen.",
     ),
     _row(
+        "tracing_not_installed", _HOST, None, "Traces are asked for and cannot be made",
+        "gateway.traces is set, and the OpenTelemetry packages are not installed.",
+        "Run `pip install 'pilothouse[otel]'` in the same Python environment, or take gateway.traces out.",
+    ),
+    _row(
+        "tls_unusable", _HOST, None, "The certificate cannot be used",
+        "A file under gateway.tls is missing or unreadable, is no PEM, has a passphrase, or the key is another one's.",
+        "Give a certificate with its chain and the private key that belongs to it, readable by the fleet's user.",
+    ),
+    _row(
         "address_not_available", _HOST, None, "An address cannot be listened on",
         "The host of a listen address is not an address of this machine, or needs more rights.",
         "Use 127.0.0.1, 0.0.0.0 or an address of this machine, and a port above 1023.",
@@ -385,6 +444,16 @@ _ROWS = (
         "replica_not_found", _CLIENT, 404, "There is no such replica",
         "The name is not a replica of this fleet.",
         "`pilothouse status` lists the names.",
+    ),
+    _row(
+        "tenant_not_found", _CLIENT, 404, "There is no such organisation, tenant or key",
+        "The id is not known here.",
+        "`pilothouse tenants list` and `pilothouse keys list` show the ids.",
+    ),
+    _row(
+        "tenant_exists", _CLIENT, 409, "The name is taken",
+        "An organisation or tenant of that id exists already.",
+        "Choose another id, or update the one there is.",
     ),
     _row(
         "state_unreadable", _HOST, None, "The fleet's state cannot be used",

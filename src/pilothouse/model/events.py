@@ -77,6 +77,12 @@ class SuspicionRaised(Event, frozen=True, kw_only=True):
     reason: str
 
 
+class ReplicaHung(Event, frozen=True, kw_only=True):
+    """A worker's requests to the replica time out one after the other, though it may pass its probes."""
+
+    reason: str
+
+
 class DrainRequested(Event, frozen=True, kw_only=True):
     """Take no new turns, finish the running ones within `grace`, then stop."""
 
@@ -102,6 +108,7 @@ AnyEvent = (
     | ProcessExited
     | ProbeAnswered
     | SuspicionRaised
+    | ReplicaHung
     | DrainRequested
     | DrainCompleted
     | Woke

@@ -9,6 +9,7 @@ import msgspec
 
 from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
 from pilothouse.model.requests import Route
+from pilothouse.model.spec import Timeouts
 
 
 class ReplicaState(enum.StrEnum):
@@ -38,6 +39,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     base_path: str = ""
     authorization: str | None = None
 
+    def __repr__(self) -> str:
+        """Without the secret: an endpoint may end up in a log or a traceback."""
+        return f"Endpoint({self.host!r}, {self.port}, tls={self.tls}, base_path={self.base_path!r})"
+
 
 class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     """One running instance of a deployment. `alias` is what clients may see of it."""
@@ -55,6 +60,8 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     `served_model` is the name the engine wants to hear (`None`: the public name as the client sent it).
     `reserved_headers` (lower case) and `reserved_fields` (top-level body fields) are never taken from a client.
     `reports_stream_usage`: the engine honours `stream_options.include_usage`.
+    `progress_field`: the engine hears only by writing that a client has gone. With this body field it writes while it
+    reads a prompt; and it is asked for a stream, whatever the client asked for.
     """
 
     name: DeploymentName
@@ -64,15 +71,20 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     reserved_headers: tuple[str, ...] = ()
     reserved_fields: tuple[str, ...] = ()
     reports_stream_usage: bool = True
+    progress_field: str | None = None
     replicas: tuple[ReplicaView, ...] = ()
 
 
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
-    """A public model name and the deployments that can serve it. `created` is in seconds since the epoch."""
+    """A public model name and the deployments that can serve it. `created` is in seconds since the epoch.
+
+    `timeouts` are its rules by route, where there are any; what they leave open is the gateway's limits.
+    """
 
     name: ModelName
     created: int
     deployments: tuple[DeploymentView, ...]
+    timeouts: dict[Route, Timeouts] = {}
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ ModelName = NewType("ModelName", str)
 DeploymentName = NewType("DeploymentName", str)
 ReplicaId = NewType("ReplicaId", str)
 """`<deployment>-<index>`, stable over restarts of the replica's process."""
+OrganisationId = NewType("OrganisationId", str)
 TenantId = NewType("TenantId", str)
 KeyId = NewType("KeyId", str)
 """The public half of a key: safe in logs, never a metric label."""

@@ -15,7 +15,7 @@ class Route(enum.StrEnum):
     MESSAGES = "/v1/messages"
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of one turn as the engine counted them."""
 
     input_tokens: int

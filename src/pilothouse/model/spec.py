@@ -10,6 +10,7 @@ import msgspec
 
 from pilothouse.model.filters import FilterSpec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+from pilothouse.model.requests import Route
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,11 +65,56 @@ class DeploymentSpec(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(pinned, order="deterministic")).hexdigest()
 
 
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Time-outs of one route or model, in seconds. `None`: what the next wider rule says.
+
+    A model's rule goes before a route's, and that before the gateway's limits, which have no limit on the whole.
+    """
+
+    connect_s: float | None = None
+    first_byte_s: float | None = None  # from sending the request to the answer's first byte
+    idle_s: float | None = None  # between two reads of the answer
+    total_s: float | None = None  # from the request's last byte to the answer's
+
+    def over(self, wider: "Timeouts") -> "Timeouts":
+        """This rule where it says something, else the wider one."""
+        own = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(wider, **own)
+
+
+class ArmSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An arm of a split: some of the model's deployments, a relative weight, and the share of sessions it shadows."""
+
+    name: str
+    deployments: tuple[DeploymentName, ...]
+    weight: int = 0
+    mirror: float = 0.0
+
+
+class PreferenceSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator's row for a workload: engines or deployments in order, and those never to take."""
+
+    prefer: tuple[str, ...]
+    never: tuple[str, ...] = ()
+
+
+class RoutingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a model's requests find their replica. No policy means the default, no arms all deployments alike."""
+
+    policy: str | None = None
+    arms: tuple[ArmSpec, ...] = ()
+    pins: dict[str, str] = {}
+    """Arm by tenant."""
+    workloads: dict[str, PreferenceSpec] = {}
+
+
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A public model name with its deployments."""
 
     name: ModelName
     deployments: tuple[DeploymentSpec, ...]
+    timeouts: Timeouts = Timeouts()
+    routing: RoutingSpec = RoutingSpec()
 
 
 class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,12 +142,38 @@ class GatewayLimits(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 30.0  # what a stopping worker gives its streams
 
 
+class TlsSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of a TLS listener, as absolute paths; read again when they change.
+
+    With `client_ca`, clients must show a certificate that one of its authorities signed.
+    """
+
+    certificate: str
+    key: str
+    client_ca: str | None = None
+
+
+class TracesSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Where traces are sent (a collector's base URL, OTLP over HTTP), and the share of requests that are traced."""
+
+    endpoint: str
+    sample: float
+
+
 class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The data plane."""
+    """The data plane. `cors_origins` are the origins whose web pages may call it.
+
+    `access_log_sample` is the share of good requests that are written down, 0 to 1; `None`: no access log.
+    """
 
     listen: ListenAddress
     workers: int = 1
     limits: GatewayLimits = GatewayLimits()
+    timeouts: dict[Route, Timeouts] = {}
+    tls: TlsSpec | None = None
+    cors_origins: tuple[str, ...] = ()
+    access_log_sample: float | None = None
+    traces: TracesSpec | None = None
 
 
 class ControllerSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ from pilothouse.model.events import (
     ProcessExited,
     ProcessStarted,
     ReplicaAdopted,
+    ReplicaHung,
     ReplicaPlaced,
     ReplicaRequested,
     SuspicionRaised,
@@ -254,6 +255,11 @@ class ReplicaLifecycle:
         # A replica that has failed a probe is looked at often enough: three suspicions are not three failures.
         if self._next_probe is not None and not self._probe_failures:
             self._send_probe()
+
+    def _on_hung(self, event: ReplicaHung) -> None:
+        # An engine that somebody else runs cannot be started again; the gateway sends it nothing for a while.
+        if self._pid is not None:
+            self._fail(event.at, f"hangs: {event.reason}")
 
     # Time
 
@@ -507,6 +513,7 @@ def _transitions() -> Transitions:
 
     on(_READY, ProbeAnswered, m._on_probe_while_ready, _READY, _FAILED, _LOADING)
     on(_READY, SuspicionRaised, m._on_suspicion)
+    on(_READY, ReplicaHung, m._on_hung, _READY, _FAILED)
     on(_READY, Woke, m._on_woke)
     on(_READY, ProcessExited, m._on_exited, _FAILED)
     on(_READY, DrainRequested, m._on_drain, _DRAINING)
@@ -534,6 +541,7 @@ def _transitions() -> Transitions:
     for state in ReplicaState:
         if state is not _READY:
             on(state, SuspicionRaised, m._ignore)
+            on(state, ReplicaHung, m._ignore)
     for state in (_PLACING, *begins, _READY):
         on(state, ReplicaRequested, m._ignore)
     on(_STOPPED, DrainRequested, m._ignore)

@@ -13,14 +13,23 @@ from pilothouse.model.units import MILLISECOND, DurationNs, MonotonicNs
 TICK = DurationNs(250 * MILLISECOND)
 """How often the wheel turns. A time-out fires up to three ticks late and never early."""
 
-NEVER = MonotonicNs(0)
+_LATENESS = 2 * TICK
+
+NEVER = 0
+"""The deadline of what is not armed."""
+
+UNPLACED = 1 << 63
+"""`visited_at` of an entry in no bucket: later than any deadline."""
 
 
 class Timed(Protocol):
-    """What can be put on the wheel, which alone writes `deadline` and `bucket` (begin with NEVER and 0)."""
+    """What can be put on the wheel, which alone writes these two, in nanoseconds (begin with NEVER and UNPLACED).
 
-    deadline: MonotonicNs
-    bucket: int
+    `deadline` is when to fire; `visited_at` is when the bucket that the entry sits in comes up.
+    """
+
+    deadline: int
+    visited_at: int
 
     def on_deadline(self) -> None:
         """The deadline has passed. It is not armed any more."""
@@ -36,11 +45,11 @@ class TimerWheel:
 
     def arm(self, entry: Timed, delay: DurationNs) -> None:
         """Let `entry` fire after `delay`, instead of at whatever deadline it had."""
-        entry.deadline = MonotonicNs(self.now + delay)
-        # `now` lags by up to one tick, hence the extra one: late is harmless, early is not.
-        bucket = entry.deadline // TICK + 2
-        if entry.bucket == 0 or bucket < entry.bucket:
-            entry.bucket = bucket
+        deadline = entry.deadline = self.now + delay
+        if deadline < entry.visited_at - _LATENESS:
+            # `now` lags by up to one tick, hence the extra one: late is harmless, early is not.
+            bucket = deadline // TICK + 2
+            entry.visited_at = bucket * TICK
             self._buckets[bucket].append(entry)
 
     def disarm(self, entry: Timed) -> None:
@@ -53,8 +62,8 @@ class TimerWheel:
         current = now // TICK
         for bucket in range(self._last + 1, current + 1):
             for entry in self._buckets.pop(bucket, ()):
-                if entry.bucket == bucket:
-                    entry.bucket = 0
+                if entry.visited_at == bucket * TICK:
+                    entry.visited_at = UNPLACED
                     self._visit(entry)
         self._last = max(self._last, current)
 

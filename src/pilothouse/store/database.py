@@ -1,6 +1,6 @@
-"""Opening the fleet's SQLite database: private, in WAL mode, with the schema of this release.
+"""Opening the fleet's database, with the schema of this release: a private SQLite file, or PostgreSQL by its URL.
 
-Several processes open it at once (the controller, commands): whoever comes first brings the schema up to date, in one
+Several processes open it at once (the controllers, commands): whoever comes first brings the schema up to date, in one
 transaction that the others wait for.
 """
 
@@ -15,41 +15,50 @@ import sqlalchemy as sa
 from pilothouse.model.errors import PilothouseError
 from pilothouse.store.private_files import unreadable_state
 
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 """The last step in `migrations/versions/`, so that an open need not load Alembic to know that there is none to take."""
 
 _BUSY_TIMEOUT_MS = 10_000  # longer than the longest transaction here, a migration
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def open_database(path: Path) -> sa.Engine:
-    """An engine on the database, created and migrated where that is due. The caller disposes of it.
+DatabasePlace = Path | str
+"""The file of a SQLite database, or the URL of a PostgreSQL one (`postgresql://user:password@host/name`)."""
+
+_WRITE_LOCK = 0x70696C6F74  # "pilot": the advisory lock of PostgreSQL that writers of this program share
+
+
+def open_database(place: DatabasePlace) -> sa.Engine:
+    """An engine on the database, made and migrated where that is due. The caller disposes of it.
 
     Raises:
-        PilothouseError: state_unreadable when the file cannot be used, or was made by a later release.
+        PilothouseError: state_unreadable when it cannot be used, or was made by a later release;
+            extra_not_installed when the driver of PostgreSQL is missing.
     """
-    with database_errors(path):
-        with unreadable_state(path):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Made here rather than by SQLite, for the mode; SQLite gives its side files the same one.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            path.chmod(0o600)
-        engine = sa.create_engine(f"sqlite:///{path}", isolation_level="AUTOCOMMIT")
-        sa.event.listen(engine, "connect", _prepare_connection)
+    with database_errors(place):
+        engine = _open_file(place) if isinstance(place, Path) else _open_server(place)
         try:
-            _bring_up_to_date(engine, path)
+            _bring_up_to_date(engine, place)
         except BaseException:
             engine.dispose()
             raise
         return engine
 
 
+def shown(place: DatabasePlace) -> str:
+    """The database's name for messages, without a password."""
+    return str(place) if isinstance(place, Path) else sa.make_url(place).render_as_string(hide_password=True)
+
+
 @contextlib.contextmanager
 def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A transaction that has the write lock from its start, so that what it reads stays true until it ends."""
     with engine.connect() as connection:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        is_file = connection.dialect.name == "sqlite"
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_file else "BEGIN")
         try:
+            if not is_file:
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")
             yield connection
         except BaseException:
             connection.exec_driver_sql("ROLLBACK")
@@ -57,26 +66,52 @@ def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
         connection.exec_driver_sql("COMMIT")
 
 
+def _open_file(path: Path) -> sa.Engine:
+    with unreadable_state(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made here rather than by SQLite, for the mode; SQLite gives its side files the same one.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        path.chmod(0o600)
+    engine = sa.create_engine(f"sqlite:///{path}", isolation_level="AUTOCOMMIT")
+    sa.event.listen(engine, "connect", _prepare_connection)
+    return engine
+
+
+def _open_server(url: str) -> sa.Engine:
+    try:
+        return sa.create_engine(
+            sa.make_url(url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", pool_pre_ping=True
+        )
+    except ImportError as error:
+        raise PilothouseError(
+            "extra_not_installed", "PostgreSQL needs its driver.", hint="pip install 'pilothouse[postgresql]'"
+        ) from error
+
+
 @contextlib.contextmanager
-def database_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite says into a message about the file.
+def database_errors(place: DatabasePlace) -> Iterator[None]:
+    """Turn what the database says into a message about it.
 
     Raises:
         PilothouseError: state_unreadable.
     """
     try:
         yield
-    except (sa.exc.DBAPIError, sqlite3.Error) as error:
+    except (sa.exc.SQLAlchemyError, sqlite3.Error) as error:
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-        raise PilothouseError("state_unreadable", f"{path}: {cause}", hint=_advice(path, str(cause))) from error
+        raise PilothouseError(
+            "state_unreadable", f"{shown(place)}: {cause}", hint=_advice(place, str(cause))
+        ) from error
 
 
-def _advice(path: Path, message: str) -> str:
+def _advice(place: DatabasePlace, message: str) -> str:
+    if not isinstance(place, Path):
+        return "Check that the server runs, and the user's rights on the database."
     if "locked" in message:
         return "Another process has been writing for long; stop it, or try again."
     if "not a database" in message or "malformed" in message:
-        return f"Restore {path.name} from a backup, or move it away: a new one is then made, without any key."
-    return f"Check the owner, the mode and the free space of {path.parent}."
+        return f"Restore {place.name} from a backup, or move it away: a new one is then made, without any key."
+    return f"Check the owner, the mode and the free space of {place.parent}."
 
 
 def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
@@ -86,7 +121,7 @@ def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None
     connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _bring_up_to_date(engine: sa.Engine, path: Path) -> None:
+def _bring_up_to_date(engine: sa.Engine, place: DatabasePlace) -> None:
     with engine.connect() as connection:
         if _revision(connection) == SCHEMA_REVISION:
             return
@@ -94,17 +129,16 @@ def _bring_up_to_date(engine: sa.Engine, path: Path) -> None:
         # Another process may have done it while this one waited for the lock.
         found = _revision(connection)
         if found != SCHEMA_REVISION:
-            _migrate(connection, found, path)
+            _migrate(connection, found, place)
 
 
 def _revision(connection: sa.Connection) -> str | None:
-    has_table = connection.exec_driver_sql("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").first()
-    if has_table is None:
+    if not sa.inspect(connection).has_table("alembic_version"):
         return None
     return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
 
 
-def _migrate(connection: sa.Connection, found: str | None, path: Path) -> None:
+def _migrate(connection: sa.Connection, found: str | None, place: DatabasePlace) -> None:
     # Loading Alembic takes a tenth of a second, which only the first open of a new schema has to pay.
     from alembic import command
     from alembic.config import Config
@@ -117,7 +151,7 @@ def _migrate(connection: sa.Connection, found: str | None, path: Path) -> None:
     if found is not None and found not in known:
         raise PilothouseError(
             "state_unreadable",
-            f"{path} has schema {found}, which this release does not know",
+            f"{shown(place)} has schema {found}, which this release does not know",
             hint="It was written by a later release of Pilothouse: use that one, or another state directory.",
         )
     command.upgrade(config, "head")

@@ -1,21 +1,24 @@
-"""Keys of tenants. A key is shown once, when it is made; what is kept is its digest."""
+"""The keys that the fleet itself makes and knows: the operator's on a first run, and all of them for the data plane."""
 
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import sqlalchemy as sa
-
+from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import KeyView
-from pilothouse.model.ids import FleetName, KeyId, TenantId
+from pilothouse.model.ids import FleetName, KeyId, OrganisationId, TenantId
+from pilothouse.model.tenant_records import KeyRecord, TenantRecord
+from pilothouse.model.units import WallNs
 from pilothouse.store import credentials
-from pilothouse.store.database import database_errors, open_database, transaction
-from pilothouse.store.digests import key_digest, load_pepper, new_key, new_key_id
-from pilothouse.store.tables import keys
+from pilothouse.store.database import DatabasePlace
+from pilothouse.store.digests import key_digest, load_pepper
+from pilothouse.store.tenants import TenantStore
 
 OPERATOR_TENANT = TenantId("operator")
 """Whose key `pilothouse up` makes on a first run."""
+
+_ACTOR = "pilothouse up"
 
 
 class KeyStore:
@@ -27,37 +30,33 @@ class KeyStore:
         PilothouseError: state_unreadable, here and from every method.
     """
 
-    def __init__(self, database: Path, pepper: Path) -> None:
-        self._path = database
+    def __init__(self, database: DatabasePlace, pepper: Path) -> None:
         self._pepper = load_pepper(pepper)
-        self._engine = open_database(database)
+        self.tenants = TenantStore(database, pepper)
 
     def create(self, tenant: TenantId, name: str) -> tuple[str, KeyView]:
-        """A new key of a tenant: the secret, which cannot be shown again, and what the gateway knows of it."""
-        secret = new_key()
-        view = KeyView(id=KeyId(new_key_id()), tenant=tenant, digest=key_digest(self._pepper, secret))
-        row = {"id": view.id, "tenant": tenant, "name": name, "digest": view.digest, "created_at": time.time_ns()}
-        with database_errors(self._path), transaction(self._engine) as connection:
-            connection.execute(keys.insert().values(row))
-        return secret, view
+        """A new key of a tenant, which is made too: the secret, which cannot be shown again, and its public half."""
+        self._ensure_tenant(tenant)
+        made = self.tenants.create_key(KeyRecord(id=KeyId(""), tenant=tenant, name=name, created_at=WallNs(0)), _ACTOR)
+        return made.secret, KeyView(id=made.key.id, tenant=tenant, digest=key_digest(self._pepper, made.secret))
 
     def list(self) -> tuple[KeyView, ...]:
-        """All keys, in the order they were made."""
-        query = sa.select(keys.c.id, keys.c.tenant, keys.c.digest).order_by(keys.c.created_at, keys.c.id)
-        with database_errors(self._path), self._engine.connect() as connection:
-            return tuple(_view(row) for row in connection.execute(query))
+        """All keys that are accepted now, in the order they were made."""
+        now = time.time_ns()
+        return tuple(
+            KeyView(id=key.id, tenant=key.tenant, digest=key.digest.hex())
+            for key in self.tenants.directory(0).keys
+            if key.expires_at is None or key.expires_at > now
+        )
 
     def find(self, secret: str) -> KeyView | None:
-        """The key with this secret, `None` when it is not one of this fleet's."""
+        """The key with this secret, `None` when it is not one of this fleet's, or not accepted any more."""
         digest = key_digest(self._pepper, secret)
-        query = sa.select(keys.c.id, keys.c.tenant, keys.c.digest).where(keys.c.digest == digest)
-        with database_errors(self._path), self._engine.connect() as connection:
-            row = connection.execute(query).first()
-        return None if row is None else _view(row)
+        return next((key for key in self.list() if key.digest == digest), None)
 
     def close(self) -> None:
         """Give the database back."""
-        self._engine.dispose()
+        self.tenants.close()
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +65,14 @@ class KeyStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _ensure_tenant(self, tenant: TenantId) -> None:
+        record = TenantRecord(id=tenant, organisation=OrganisationId(tenant), name=tenant, created_at=WallNs(0))
+        try:
+            self.tenants.create_tenant(record, _ACTOR)
+        except PilothouseError as error:
+            if error.code != "tenant_exists":
+                raise
 
 
 def ensure_operator_key(store: KeyStore, credentials_path: Path, fleet: FleetName) -> tuple[str, bool]:
@@ -83,7 +90,3 @@ def ensure_operator_key(store: KeyStore, credentials_path: Path, fleet: FleetNam
     secret, _ = store.create(OPERATOR_TENANT, "operator")
     credentials.store_key(credentials_path, fleet, secret)
     return secret, True
-
-
-def _view(row: sa.Row[str, str, str]) -> KeyView:
-    return KeyView(id=KeyId(row.id), tenant=TenantId(row.tenant), digest=row.digest)

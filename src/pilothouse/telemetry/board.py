@@ -87,53 +87,56 @@ class Boards(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counter:
-    """Goes up. Valid as long as it is referenced, also after the writer was closed."""
+    """Goes up. Valid as long as it is referenced, also after the writer was closed.
 
-    __slots__ = ("_slot", "_slots")
+    Like the other handles it shows its place, `slots[slot]`, to those who add to many at once.
+    """
+
+    __slots__ = ("slot", "slots")
 
     def __init__(self, slots: "memoryview[float]", slot: int) -> None:
-        self._slots = slots
-        self._slot = slot
+        self.slots = slots
+        self.slot = slot
 
     def add(self, n: float = 1.0) -> None:
         """Count `n` more."""
-        self._slots[self._slot] += n
+        self.slots[self.slot] += n
 
 
 class Gauge:
     """Goes up and down. Workers' gauges are added up, so it has to be something that can be."""
 
-    __slots__ = ("_slot", "_slots")
+    __slots__ = ("slot", "slots")
 
     def __init__(self, slots: "memoryview[float]", slot: int) -> None:
-        self._slots = slots
-        self._slot = slot
+        self.slots = slots
+        self.slot = slot
 
     def add(self, n: float) -> None:
         """Change by `n`, which may be negative."""
-        self._slots[self._slot] += n
+        self.slots[self.slot] += n
 
     def set(self, value: float) -> None:
         """Change to `value`."""
-        self._slots[self._slot] = value
+        self.slots[self.slot] = value
 
 
 class Histogram:
     """Counts values by bucket."""
 
-    __slots__ = ("_bounds", "_slot", "_slots", "_sum")
+    __slots__ = ("bounds", "slot", "slots", "sum_slot")
 
     def __init__(self, slots: "memoryview[float]", slot: int, bounds: tuple[float, ...]) -> None:
-        self._slots = slots
-        self._slot = slot
-        self._bounds = bounds
-        self._sum = slot + len(bounds) + 1
+        self.slots = slots
+        self.slot = slot
+        self.bounds = bounds
+        self.sum_slot = slot + len(bounds) + 1
 
     def observe(self, value: float) -> None:
         """Count `value`, in the unit of the metric's name."""
-        slots = self._slots
-        slots[self._slot + bisect_left(self._bounds, value)] += 1.0
-        slots[self._sum] += value
+        slots = self.slots
+        slots[self.slot + bisect_left(self.bounds, value)] += 1.0
+        slots[self.sum_slot] += value
 
 
 class BoardWriter:

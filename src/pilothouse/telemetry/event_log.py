@@ -1,4 +1,4 @@
-"""One line for every request without slowing any: events are encoded at once and written in batches.
+"""One line for every request without slowing any: finished lines are taken down and written in batches.
 
 Whoever owns the log calls `flush()` on a timer. A reader that stops reading (a stuck pipe) never stops the event
 loop: what does not fit is dropped, counted, and the count is told when there is room again.
@@ -27,31 +27,35 @@ class EventsDropped(msgspec.Struct, frozen=True, kw_only=True, tag="events_dropp
 
 
 class EventLog:
-    """Writes structs as JSON lines to a file descriptor, which stays the caller's."""
+    """Writes JSON lines to a file descriptor, which stays the caller's."""
 
-    __slots__ = ("_encode", "_fd", "_lines", "_max_write", "_pending_bytes", "_poll", "_untold", "dropped")
+    __slots__ = ("_fd", "_lines", "_max_write", "_pending_bytes", "_poll", "_regular", "_untold", "dropped")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        regular = stat.S_ISREG(os.fstat(fd).st_mode)
-        self._max_write = _FILE_CHUNK if regular else _PIPE_CHUNK
+        self._regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        self._max_write = _FILE_CHUNK if self._regular else _PIPE_CHUNK
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
-        self._encode = msgspec.json.Encoder().encode
         self._lines: deque[bytes] = deque()
         self._pending_bytes = 0
         self._untold = 0
         self.dropped = 0
         """Events lost so far."""
 
-    def write(self, event: msgspec.Struct) -> None:
-        """Take an event down. It is lost, and counted, if too much waits to be written already."""
-        line = self._encode(event)
-        if self._pending_bytes > MAX_PENDING_BYTES:
-            self._lose(1)
+    def write(self, lines: list[bytes]) -> None:
+        """Take lines down, without their ends. They are lost, and counted, if too much waits to be written already."""
+        if not lines:
             return
-        self._lines.append(line)
-        self._pending_bytes += len(line) + 1
+        if self._pending_bytes > MAX_PENDING_BYTES:
+            self._lose(len(lines))
+        elif self._regular and not self._lines:
+            # A file always takes what it is given: the usual case needs no queue.
+            if not self._write_whole(redact(b"\n".join((*lines, b"")))):
+                self._lose(len(lines))
+        else:
+            self._lines.extend(lines)
+            self._pending_bytes += sum(map(len, lines)) + len(lines)
 
     def flush(self) -> None:
         """Write what waits, as far as that goes without blocking. Never raises for what the descriptor says."""
@@ -62,7 +66,7 @@ class EventLog:
                 return
         if self._untold and not self._lines and self._writable():
             told = EventsDropped(count=self._untold)
-            if self._write_whole(self._encode(told) + b"\n"):
+            if self._write_whole(msgspec.json.encode(told) + b"\n"):
                 self._untold = 0
 
     def _writable(self) -> bool:

@@ -113,14 +113,20 @@ class TestProcess:
 
 
 @contextlib.asynccontextmanager
-async def running_process(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> AsyncIterator[TestProcess]:
-    """A child process that has ended, with its group, when the block is left. `env` replaces the environment."""
+async def running_process(
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()
+) -> AsyncIterator[TestProcess]:
+    """A child process that has ended, with its group, when the block is left.
+
+    `env` replaces the environment; `pass_fds` are descriptors that it inherits.
+    """
     child = await asyncio.create_subprocess_exec(
         *argv,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env=None if env is None else dict(env),
+        pass_fds=tuple(pass_fds),
         start_new_session=True,
     )
     process = TestProcess(child)

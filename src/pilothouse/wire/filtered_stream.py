@@ -1,7 +1,7 @@
 """A stream of an answer on its way through the filter: whole events in, those that may go out.
 
-Events go on as they came, byte for byte, unless something in them was replaced. An event whose text is not decided waits
-for the next one; a long one is divided.
+Events go on as they came, byte for byte, unless something in them was replaced. An event whose text is not decided
+waits for the next one; a long one is divided.
 """
 
 import json

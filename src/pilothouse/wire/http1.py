@@ -79,17 +79,6 @@ class Request:
         self.expects_continue = False
         self.body = b""
 
-    def again(self, body: bytes) -> "Request":
-        """A further request with the same head and another body. `headers` is the same object."""
-        request = Request.__new__(Request)
-        request.method, request.path, request.query = self.method, self.path, self.query
-        request.minor, request.headers, request.keep_alive = self.minor, self.headers, True
-        request.request_id, request.trace, request.expects_continue = None, _NO_TRACE, False
-        request.body = body
-        return request
-
-
-_NO_TRACE: list[Header] = []
 
 _APART = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"content-encoding", b"expect"}
@@ -104,6 +93,8 @@ class _Refused(Exception):  # noqa: N818 - it carries a refusal out of a callbac
 
 class RequestParser:
     """Byte pump for what a client sends.
+
+    Try `again` first, when no request is under way; what it does not take is for `feed`.
 
     After `feed`, complete requests are in `complete` (pop them from the left); `current` is a request whose head is
     whole and whose body is not. When `refusal` is set, the connection cannot be used for further requests: what the
@@ -124,6 +115,7 @@ class RequestParser:
         "_parser",
         "_target",
         "_unfinished_head_bytes",
+        "_upgraded",
         "complete",
         "current",
         "discard_body",
@@ -144,6 +136,7 @@ class RequestParser:
         self._known = KnownHead()
         self._last: Request | None = None
         self._has_length = False
+        self._upgraded = False
         self._body_bytes = 0
         self.complete: deque[Request] = deque()
         self.current: Request | None = None
@@ -151,15 +144,25 @@ class RequestParser:
         self.discard_body = False
         self.refusal: Refusal | None = None
 
+    def again(self, data: bytes) -> Request | None:
+        """The request that `data` is, if it is exactly one, whole, with the same head as the last one.
+
+        It is the last one's object with another body, so call this only when that one's answer has ended. `None` means
+        that nothing was taken.
+        """
+        request = self._last
+        if request is None or self.in_message or self.complete or self.refusal is not None:
+            return None
+        body = self._known.body_of(data, self._max_body_bytes)
+        if body is None:
+            return None
+        request.body = body
+        return request
+
     def feed(self, data: bytes) -> None:
         """Take what the socket gave. Nothing is raised; see `complete`, `current` and `refusal`."""
-        if self.refusal is not None:
+        if self.refusal is not None or self._upgraded:
             return
-        if not self.in_message and self._last is not None:
-            body = self._known.body_of(data, self._max_body_bytes)
-            if body is not None and len(self.complete) < MAX_PIPELINED_REQUESTS:
-                self.complete.append(self._last.again(body))
-                return
         in_head = self.in_message and self.current is None
         starts_message = not self.in_message
         done = len(self.complete)
@@ -171,6 +174,7 @@ class RequestParser:
             # An upgrade is an offer that we may ignore (RFC 9110, 7.8), but what follows it is not HTTP for llhttp.
             if self.complete and not _has_body(self._headers):
                 self.complete[-1].keep_alive = False
+                self._upgraded = True
             else:
                 self.complete.clear()
                 message = "A request with a body cannot ask for an upgrade."
@@ -321,8 +325,14 @@ class ResponseError(Exception):
     """Raised by `ResponseParser.feed`: the upstream does not speak HTTP/1.1."""
 
 
+def _head_of_response_too_large() -> ResponseError:
+    return ResponseError(f"the head is larger than {MAX_RESPONSE_HEAD_BYTES} bytes")
+
+
 class ResponseParser:
     """Byte pump for what an engine sends, one response at a time.
+
+    Try `again` first, when a response is awaited and nothing of it has come; what it does not take is for `feed`.
 
     After `feed`: `status` is 0 until the head is whole; `headers` are in lower case and without the framing, which is
     in `content_length` and `chunked`; `body` holds the pieces of the body that came with this call
@@ -332,11 +342,13 @@ class ResponseParser:
 
     __slots__ = (
         "_head_bytes",
+        "_headers_bytes",
         "_interim",
         "_known",
         "_last_headers",
         "_last_status",
         "_parser",
+        "_taken_again",
         "body",
         "chunked",
         "complete",
@@ -353,7 +365,9 @@ class ResponseParser:
         self._last_status = 0
         self._last_headers: list[Header] | None = None
         self._interim = False
+        self._taken_again = False
         self._head_bytes = 0
+        self._headers_bytes = 0
         self.status = 0
         self.content_length: int | None = None
         self.chunked = False
@@ -365,7 +379,14 @@ class ResponseParser:
 
     def reset(self) -> None:
         """Forget the last response."""
+        if self._taken_again:
+            self._taken_again = self.complete = False  # the parser has seen nothing of it
+            self.status = 0
+            self.headers = []
+            self.body = []
+            return
         self._head_bytes = 0
+        self._headers_bytes = 0
         self._interim = False
         self.status = 0
         self.content_length = None
@@ -374,30 +395,38 @@ class ResponseParser:
         self.body = []
         self.complete = False
 
+    def again(self, data: bytes) -> bytes | None:
+        """The body of the response that `data` is, if it is exactly one, whole, with the same head as the last one.
+
+        `status` and `headers` are those of the last one. `None` means that nothing was taken.
+        """
+        last = self._last_headers
+        if last is None or self.status or self._head_bytes:
+            return None
+        body = self._known.body_of(data, MAX_RESPONSE_BYTES_AT_ONCE)
+        if body is not None:
+            self.status, self.headers = self._last_status, last
+            self.complete = self.keep_alive = self._taken_again = True
+        return body
+
     def feed(self, data: bytes) -> None:
         """Take what the socket gave. Raises ResponseError."""
         if self.complete:
             self.surplus = True
             return
         fresh = self.status == 0 and self._head_bytes == 0
-        if fresh and self._last_headers is not None:
-            body = self._known.body_of(data, MAX_RESPONSE_BYTES_AT_ONCE)
-            if body is not None:
-                self.status, self.headers = self._last_status, self._last_headers
-                self.content_length = len(body)
-                self.body.append(body)
-                self.complete = self.keep_alive = True
-                return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as error:
             raise ResponseError("the engine answered with an upgrade") from error
+        except httptools.HttpParserCallbackError as error:
+            raise (error.__context__ or error) from None
         except httptools.HttpParserError as error:
             raise ResponseError(str(error)) from error
         if self.status == 0:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
-                raise ResponseError(f"the head is larger than {MAX_RESPONSE_HEAD_BYTES} bytes")
+                raise _head_of_response_too_large()
         elif fresh:
             self._learn(data)
 
@@ -437,6 +466,9 @@ class ResponseParser:
         """A whole header, or a trailer, which is dropped."""
         if self.status or self.surplus:
             return
+        self._headers_bytes += len(name) + len(value) + 4
+        if self._headers_bytes > MAX_RESPONSE_HEAD_BYTES:
+            raise _head_of_response_too_large()
         name = name.lower()
         if name == b"content-length":
             self.content_length = int(value)
@@ -469,11 +501,11 @@ class ResponseParser:
             self.complete = True
 
 
-def response_head(status: int, headers: list[Header]) -> bytes:
-    """A response head. Names and values go out as they are: the caller knows where they come from."""
+def response_head(status: int, headers: list[Header], more: bytes = b"") -> bytes:
+    """A response head; `more` are finished lines. All go out as they are: the caller knows where they come from."""
     lines = [b"HTTP/1.1 %d %s" % (status, REASONS.get(status, b"-"))]
     lines += [name + b": " + value for name, value in headers]
-    return b"\r\n".join(lines) + b"\r\n\r\n"
+    return b"\r\n".join(lines) + b"\r\n" + more + b"\r\n"
 
 
 def chunk(data: bytes) -> bytes:

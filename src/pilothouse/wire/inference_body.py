@@ -8,6 +8,7 @@ import re
 import msgspec
 
 from pilothouse.model.errors import Refusal
+from pilothouse.model.fleet import DeploymentView
 from pilothouse.model.requests import Route
 
 MAX_MODEL_NAME_BYTES = 256
@@ -42,7 +43,8 @@ def read(data: bytes, route: Route) -> InferenceBody | Refusal:
     """Decode `data` as the body of a request to `route`, or say what is wrong with it."""
     try:
         # msgspec skips over text inside raw values without looking at its encoding; two parsers could disagree on it.
-        str(data, "utf-8")
+        if not data.isascii():
+            str(data, "utf-8")
         fields = _decode_object(data)
     except UnicodeDecodeError as error:
         return Refusal(code="invalid_json", message=f"The body is not UTF-8: byte {error.start} is invalid.")
@@ -68,14 +70,13 @@ def read(data: bytes, route: Route) -> InferenceBody | Refusal:
         )
     body = InferenceBody(data, fields, model)
     refusal = _read_stream(body, route) if "stream" in fields else None
-    return refusal or _read_output_limit(body) or body
+    if refusal is None and not fields.keys().isdisjoint(_OUTPUT_LIMIT_FIELDS):
+        refusal = _read_output_limit(body)
+    return refusal or body
 
 
 def _read_stream(body: InferenceBody, route: Route) -> Refusal | None:
-    raw = body.fields.get("stream")
-    if raw is None:
-        return None
-    stream = _decode_any(raw)
+    stream = _decode_any(body.fields["stream"])
     if stream is None:
         return None
     if not isinstance(stream, bool):
@@ -93,18 +94,19 @@ def _read_stream(body: InferenceBody, route: Route) -> Refusal | None:
 
 
 def _read_output_limit(body: InferenceBody) -> Refusal | None:
+    fields = body.fields
     for name in _OUTPUT_LIMIT_FIELDS:
-        raw = body.fields.get(name)
-        if raw is None:
+        if name not in fields:
             continue
-        value = _decode_any(raw)
+        value = _decode_any(fields[name])
         if value is None:
             continue
-        if not isinstance(value, int) or isinstance(value, bool):
+        if type(value) is not int:
             return _wrong_type(name, "an integer", value)
         # llama.cpp takes -1 as "no limit"; engines judge the value, it only weighs load here.
         # Where two limits are given, the larger counts: a small one must not hide a large one.
-        body.max_output_tokens = max(body.max_output_tokens, value)
+        if value > body.max_output_tokens:
+            body.max_output_tokens = value
     return None
 
 
@@ -126,10 +128,7 @@ def _keys_are_unique(data: bytes, fields: dict[str, msgspec.Raw]) -> bool:
     ended = not fields
     for key, raw in fields.items():
         spelled = _KEY.match(data, position)
-        if spelled is None:
-            return False
-        name = spelled[1]
-        if name != key.encode() and (b"\\" not in name or _decode_any(b'"%b"' % name) != key):
+        if spelled is None or not _spells(spelled[1], key):
             return False
         position = spelled.end()
         value = bytes(raw)
@@ -144,27 +143,60 @@ def _keys_are_unique(data: bytes, fields: dict[str, msgspec.Raw]) -> bool:
     return ended
 
 
-def for_engine(
-    body: InferenceBody, *, served_model: str | None, reserved_fields: tuple[str, ...], ask_usage: bool
-) -> bytes:
+def _spells(text: bytes, key: str) -> bool:
+    """Whether `text`, between its quotes, is `key`, as it is or with escapes."""
+    return text == key.encode() or (b"\\" in text and _decode_any(b'"%b"' % text) == key)
+
+
+class Additions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of an engine that the client did not ask for, and must not see.
+
+    `usage`: the usage event of a stream. `stream`: a stream, from which the answer has to be put together. `progress`:
+    events that tell how far the engine has read the prompt.
+    """
+
+    usage: bool = False
+    stream: bool = False
+    progress: bool = False
+
+
+NOTHING = Additions()
+
+
+def additions(body: InferenceBody, route: Route, deployment: DeploymentView) -> Additions:
+    """What to add to `body` for an engine with these abilities."""
+    if route not in (Route.CHAT_COMPLETIONS, Route.COMPLETIONS):
+        return NOTHING
+    progress_field = deployment.progress_field
+    streams = body.stream or progress_field is not None
+    return Additions(
+        usage=streams and deployment.reports_stream_usage and not body.asks_usage,
+        stream=streams and not body.stream,
+        progress=progress_field is not None and progress_field not in body.fields,
+    )
+
+
+def for_engine(body: InferenceBody, deployment: DeploymentView, added: Additions = NOTHING) -> bytes:
     """The body to send to an engine: the client's own bytes unless a field has to change.
 
-    `served_model` replaces the model's name, `reserved_fields` are taken out, and `ask_usage` asks for the usage event
-    of a stream.
+    The model gets the name under which the deployment serves it, and the engine's internal fields are taken out.
     """
-    fields = body.fields
+    fields, served_model = body.fields, deployment.served_model
     renamed = served_model is not None and served_model != body.model
-    clean = fields.keys().isdisjoint(reserved_fields)
-    if clean and not renamed:
-        if not ask_usage:
+    if not renamed and not added.stream and not added.progress and fields.keys().isdisjoint(deployment.reserved_fields):
+        if not added.usage:
             return body.data
         if "stream_options" not in fields:
             opening = body.data.index(b"{") + 1
             return b"{%b,%b" % (_USAGE_ASKED, body.data[opening:])
-    edited: dict[str, object] = {name: raw for name, raw in fields.items() if name not in reserved_fields}
+    edited: dict[str, object] = {name: raw for name, raw in fields.items() if name not in deployment.reserved_fields}
     if renamed:
         edited["model"] = served_model
-    if ask_usage:
+    if added.stream:
+        edited["stream"] = True
+    if added.progress and deployment.progress_field is not None:
+        edited[deployment.progress_field] = True
+    if added.usage:
         options = _decode_any(fields["stream_options"]) if "stream_options" in fields else None
         edited["stream_options"] = {**(options or {}), "include_usage": True}
     return _encode(edited)

@@ -12,11 +12,12 @@ _MAX_DIGITS = 18
 class KnownHead:
     """What stands before and behind the digits of the content-length in the head that was learned."""
 
-    __slots__ = ("_after", "_before")
+    __slots__ = ("_digits", "_fixed", "_head")
 
     def __init__(self) -> None:
-        self._before = b""
-        self._after = b""
+        self._head = b""  # with %d for the length
+        self._fixed = 0  # the length of the head without the digits; 0 if nothing is known
+        self._digits = 0  # how many digits the last length had
 
     def learn(self, data: bytes) -> None:
         """`data` is exactly one message with a content-length, and was found to be valid."""
@@ -29,24 +30,34 @@ class KnownHead:
         if name < 0 or not head[digits:end].isdigit():
             self.forget()
             return
-        self._before, self._after = head[:digits], head[end:]
+        before, after = head[:digits], head[end:]
+        self._head = b"%b%%d%b" % (before.replace(b"%", b"%%"), after.replace(b"%", b"%%"))
+        self._fixed = len(before) + len(after)
+        self._digits = end - digits
 
     def forget(self) -> None:
         """Nothing is known."""
-        self._before = b""
+        self._fixed = 0
 
     def body_of(self, data: bytes, limit: int) -> bytes | None:
-        """The body, if `data` is exactly one message with the known head and a body of at most `limit` bytes."""
-        before = self._before
-        if not before or not data.startswith(before):
+        """The body, if `data` is exactly one message with the known head and a body of at most `limit` bytes.
+
+        The body is what is left of `data`, so its length is known before the number is read: the head is written as it
+        must be then, and compared. (A length with leading zeros is thus left to llhttp.)
+        """
+        fixed = self._fixed
+        if not fixed:
             return None
-        start = len(before)
-        end = data.find(b"\r", start, start + _MAX_DIGITS + 1)
-        digits = data[start:end]
-        if not digits.isdigit() or not data.startswith(self._after, end):
-            return None
-        length = int(digits)
-        body = end + len(self._after)
-        if len(data) - body != length or length > limit:
-            return None
-        return data[body:]
+        rest = len(data) - fixed  # the digits and the body
+        length = rest - self._digits
+        head = self._head % length
+        if length < 0 or len(head) != fixed + self._digits:
+            self._digits = _digits(rest)
+            length = rest - self._digits
+            head = self._head % length
+        return data[len(head) :] if 0 <= length <= limit and data.startswith(head) else None
+
+
+def _digits(rest: int) -> int:
+    """How many of `rest` bytes are the digits of a length, if the others are a body of that length."""
+    return next((digits for digits in range(1, _MAX_DIGITS) if len(b"%d" % (rest - digits)) == digits), 1)

@@ -133,11 +133,12 @@ def _to_usage(usage: _Usage | None, before: Usage | None = None) -> Usage | None
 
 def usage_of_answer(body: bytes) -> Usage | None:
     """The usage of an answer that is not streamed, `None` if it has none."""
-    if _USAGE not in body:
-        return None
     try:
         if len(body) <= MAX_PARSED_ANSWER_BYTES:
-            return _to_usage(_decode_answer(body).usage)
+            usage = _decode_answer(body).usage
+            if usage is None or usage.prompt_tokens_details is not None or usage.prompt_tokens is None:
+                return _to_usage(usage)
+            return Usage(input_tokens=usage.prompt_tokens, output_tokens=usage.completion_tokens or 0)
         start = body.rindex(_USAGE) + len(_USAGE)
         opening = body.index(b"{", start)
         text = body[opening : opening + 4096].decode("utf-8", "replace")
@@ -162,10 +163,14 @@ _OPENING_TYPES = frozenset(
     {"message_start", "ping", "content_block_start", "response.created", "response.queued", "response.in_progress"}
 )
 _EMPTY = (b"null", b'""')
+_TEXT, _QUOTE, _ERROR = b'"delta":{"content":"', b'"', b'"error"'
 
 
 def content_of_event(event: bytes) -> Content:
     """What `event`, one whole event, brings. Used until the first content of a stream has been seen."""
+    text = event.find(_TEXT)
+    if text > 0 and not event.startswith(_QUOTE, text + len(_TEXT)) and _ERROR not in event:
+        return Content.SOME  # as nearly all engines write it; a JSON string cannot hold these bytes
     data = sse.data_of(event)
     if not data:
         return Content.COMMENT

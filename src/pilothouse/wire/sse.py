@@ -53,8 +53,6 @@ def _last_boundary(data: bytes) -> int:
         found = data.rfind(boundary)
         if found >= 0:
             end = max(end, found + len(boundary))
-    if data[end : end + 1] == b"\n" and data[end - 1 : end] == b"\r":
-        end += 1  # CR LF CR LF: the last LF belongs to the line end
     return end
 
 

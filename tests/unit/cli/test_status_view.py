@@ -1,7 +1,7 @@
 import pytest
 from rich.console import Console
 
-from pilothouse.cli.status import details, duration, headline, table
+from pilothouse.cli.status import details, duration, headline, replica_table
 from pilothouse.model.fleet import ReplicaState
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.status import FleetStatus, ReplicaStatus, WorkerStatus
@@ -47,7 +47,7 @@ def rendered(found: FleetStatus) -> str:
     console = Console(width=200, no_color=True, force_terminal=False)
     with console.capture() as capture:
         console.print(headline(found))
-        console.print(table(found))
+        console.print(replica_table(found.replicas))
     return capture.get() + "\n".join(details(found))
 
 

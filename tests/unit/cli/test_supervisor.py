@@ -208,3 +208,50 @@ async def test_logs_are_appended_to_and_the_owner_s_alone(tmp_path: Path) -> Non
         os.kill(watched.pid("worker-0"), signal.SIGKILL)
         await log_has(log, "one\none")
     assert log.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.asyncio
+async def test_children_of_a_stage_are_replaced_when_the_new_ones_are_ready(tmp_path: Path) -> None:
+    controller = child(tmp_path, STEADY, name="controller", stage=1)
+    async with supervised(child(tmp_path, STEADY), controller) as watched:
+        old, kept = watched.running["worker-0"], watched.running["controller"]
+        asked: list[str] = []
+
+        def is_ready(record: ChildRecord) -> bool:
+            asked.append(record.name)
+            assert is_alive(old), "the old one serves until the new one does"
+            return len(asked) > 3
+
+        new = child(tmp_path, STEADY, name="worker-1")
+        assert await watched.supervisor.replace(0, [new], is_ready, patience_s=10)
+        assert set(watched.running) == {"worker-1", "controller"}
+        assert watched.running["controller"] == kept
+        assert watched.supervisor.names(0) == ["worker-1"]
+        assert not is_alive(old)
+        assert watched.deaths == ["worker-0"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("script", [STEADY, "exit 3"])
+async def test_new_children_that_do_not_get_ready_are_ended_and_the_old_ones_stay(tmp_path: Path, script: str) -> None:
+    async with supervised(child(tmp_path, STEADY)) as watched:
+        old = watched.running["worker-0"]
+        new = child(tmp_path, script, name="worker-1")
+        assert not await watched.supervisor.replace(0, [new], lambda record: False, patience_s=0.2)
+        assert watched.running == {"worker-0": old}
+        assert is_alive(old)
+        assert watched.supervisor.names(0) == ["worker-0"]
+
+
+@pytest.mark.asyncio
+async def test_a_fleet_that_stops_while_its_workers_are_replaced_leaves_none(tmp_path: Path) -> None:
+    async with supervised(child(tmp_path, STEADY)) as watched:
+        new = child(tmp_path, STEADY, name="worker-1")
+        replacing = asyncio.get_running_loop().create_task(
+            watched.supervisor.replace(0, [new], lambda record: False, patience_s=10)
+        )
+        await watched.until(lambda: "worker-1" in watched.running)
+        watched.supervisor.request_stop()
+        await watched.task
+        assert not await replacing
+        assert watched.running == {}

@@ -1,6 +1,6 @@
 import pytest
 
-from pilothouse.config.addresses import check_upstream_url, parse_listen
+from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
 
 
 @pytest.mark.parametrize(
@@ -105,3 +105,24 @@ def test_other_upstreams_are_refused_without_repeating_them(url: str, words: str
     with pytest.raises(ValueError, match=words) as caught:
         check_upstream_url(url)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["*", "https://a.example", "http://localhost:3000", "http://127.0.0.1:8000", "https://[::1]:8443", "http://[::1]"],
+)
+def test_origins_are_as_browsers_send_them(origin: str) -> None:
+    check_origin(origin)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("", "a.example", "null", "https://", "ftp://a.example", "https://a b", "http://[::g]", "https://*.example"),
+        *("https://a.example/", "https://a.example/x", "https://A.example", "https://a.example:443"),
+        "http://a.example:80",
+    ],
+)
+def test_what_no_browser_sends_is_no_origin(origin: str) -> None:
+    with pytest.raises(ValueError, match=r"origin|port"):
+        check_origin(origin)

@@ -53,6 +53,15 @@ def test_a_deployment_may_move_to_another_model(load_text: Load) -> None:
     assert changes(old, new) == ("~ d: model a -> b",)
 
 
+def test_time_outs_of_routes_and_models_are_named(load_text: Load) -> None:
+    old = load_text(deployment() + "gateway: {timeouts: {/v1/embeddings: {total_s: 5}}}\n").spec
+    new = load_text(deployment().replace("{a: {", "{a: {timeouts: {idle_s: 7}, ")).spec
+    assert changes(old, new) == (
+        "~ gateway.timeouts./v1/embeddings.total_s 5.0 -> (not set)",
+        "~ models.a.timeouts.idle_s (not set) -> 7.0",
+    )
+
+
 def test_secrets_are_said_to_differ_and_never_shown(load_text: Load) -> None:
     text = deployment(engine="openai", upstream="{url: 'https://h/', api_key: '${env:KEY}'}")
     old, new = load_text(text, env={"KEY": "hunter1"}).spec, load_text(text, env={"KEY": "hunter2"}).spec
@@ -67,11 +76,11 @@ def test_settings_that_need_a_new_start_say_so(load_text: Load) -> None:
         "fleet: other\n" + deployment() + "gateway: {listen: '127.0.0.1:1', workers: 2, limits: {max_head_bytes: 9}}\n"
         "controller: {listen: '127.0.0.1:2'}\n"
     ).spec
-    later = " (takes effect when the fleet is started again)"
+    later, restart = " (takes effect when the fleet is started again)", " (takes effect with `pilothouse restart`)"
     assert changes(old, new) == (
         f"~ fleet default -> other{later}",
         f"~ gateway.listen 127.0.0.1:8080 -> 127.0.0.1:1{later}",
-        f"~ gateway.workers 1 -> 2{later}",
-        f"~ gateway.limits.max_head_bytes 32768 -> 9{later}",
+        f"~ gateway.workers 1 -> 2{restart}",
+        f"~ gateway.limits.max_head_bytes 32768 -> 9{restart}",
         f"~ controller.listen 127.0.0.1:8081 -> 127.0.0.1:2{later}",
     )

@@ -468,12 +468,12 @@ class TestReloading:
                 await it.controller.reload()
             assert refused.value.code == "config_invalid"
 
-    async def test_settings_of_the_gateway_are_said_to_wait_for_the_next_start(
+    async def test_settings_of_the_gateway_are_said_to_wait_for_a_restart(
         self, fleet: MakeFleet, running: StartFleet
     ) -> None:
         async with running(fleet(1)) as it:
             it.file = fleet(1, drain_timeout_s=9)
-            assert "when the fleet is started again" in (await it.controller.reload()).changes[-1]
+            assert "with `pilothouse restart`" in (await it.controller.reload()).changes[-1]
 
 
 class TestDraining:

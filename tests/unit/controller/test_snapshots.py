@@ -11,7 +11,7 @@ from pilothouse.model.events import ReplicaAdopted, ReplicaRequested
 from pilothouse.model.fleet import Endpoint, FleetSnapshot, KeyView, ReplicaState
 from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
 from pilothouse.model.requests import Route
-from pilothouse.model.spec import DeploymentSpec, EngineSpec, FleetSpec, UpstreamSpec
+from pilothouse.model.spec import DeploymentSpec, EngineSpec, FleetSpec, Timeouts, UpstreamSpec
 from pilothouse.model.units import MonotonicNs
 
 ENDPOINT = Endpoint(host="127.0.0.1", port=41873, authorization="Bearer secret")
@@ -49,6 +49,20 @@ def test_models_and_deployments_are_in_the_files_order_with_their_drivers_facts(
     assert Route.CHAT_COMPLETIONS in view.routes
     assert view.reserved_headers == driver("openai").reserved_headers
     assert view.reserved_fields == driver("openai").reserved_fields
+
+
+def test_a_models_time_outs_go_before_a_routes(fleet_of: Callable[..., FleetSpec]) -> None:
+    spec = fleet_of(pinned("a"))
+    gateway = msgspec.structs.replace(
+        spec.gateway, timeouts={Route.EMBEDDINGS: Timeouts(total_s=5, idle_s=1), Route.RESPONSES: Timeouts(idle_s=9)}
+    )
+    model = msgspec.structs.replace(spec.models[0], timeouts=Timeouts(idle_s=7))
+    plain = build(msgspec.structs.replace(spec, gateway=gateway)).models[0].timeouts
+    assert plain == {Route.EMBEDDINGS: Timeouts(total_s=5, idle_s=1), Route.RESPONSES: Timeouts(idle_s=9)}
+    made = build(msgspec.structs.replace(spec, gateway=gateway, models=(model,))).models[0].timeouts
+    assert made[Route.EMBEDDINGS] == Timeouts(total_s=5, idle_s=7)
+    assert {made[route] for route in Route if route is not Route.EMBEDDINGS} == {Timeouts(idle_s=7)}
+    assert build(spec).models[0].timeouts == {}
 
 
 def test_replicas_are_in_the_order_of_their_indices_and_only_serving_ones_have_an_endpoint(

@@ -48,7 +48,7 @@ def test_problems_of_a_fleet_come_with_whole_paths(make_deployment: MakeDeployme
         make_deployment("fak"),
     )
     found = registry.check_fleet(spec)
-    assert [(path, problem.suggestion) for path, problem in found] == [
+    assert [(problem.path, problem.suggestion) for problem in found] == [
         (("models", "smollm2", "deployments", 1, "engine", "args", "ctx-sise"), "ctx-size"),
         (("models", "smollm2", "deployments", 2, "engine", "name"), "fake"),
     ]

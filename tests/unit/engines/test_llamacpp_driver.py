@@ -34,14 +34,26 @@ def test_left_alone_a_replica_has_four_slots_and_its_share_of_the_cores(make_dep
         alias="smollm2",
         host="127.0.0.1",
         port=4000,
-        arguments={"threads": 3, "parallel": 4, "ctx-size": 16384, "cache-ram": 512, "fit": False},
+        arguments={
+            "threads": 3,
+            "parallel": 4,
+            "ctx-size": 16384,
+            "batch-size": 64,
+            "cache-ram": 512,
+            "fit": False,
+        },
     )
 
 
 def test_the_fleet_files_arguments_win_and_the_context_follows_the_slots(make_deployment: MakeDeployment) -> None:
     args = {"parallel": 2, "threads": 7, "no-fit": True, "cache-ram": 0}
     options = options_of(make_deployment("llamacpp", weights="file:/w/m.gguf", args=args))
-    assert options.arguments == {"threads": 7, "parallel": 2, "ctx-size": 8192, "cache-ram": 0, "no-fit": True}
+    assert options.arguments == {**args, "ctx-size": 8192, "batch-size": 64}
+
+
+def test_a_batch_has_room_for_every_slot(make_deployment: MakeDeployment) -> None:
+    options = options_of(make_deployment("llamacpp", weights="file:/w/m.gguf", args={"parallel": 100}))
+    assert options.arguments["batch-size"] == 100
 
 
 def test_embeddings_are_a_route_only_where_they_are_turned_on(make_deployment: MakeDeployment) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from data_plane import ENGINE_KEY, KEY, MODEL, RunningPlane, chat, data_plane, request, snapshot
+from data_plane import ENGINE_KEY, KEY, MODEL, RunningPlane, chat, data_plane, request, settled, snapshot
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import GatewayLimits
 from pilothouse.telemetry import catalogue
-from pilothouse.testing.fake_engine import EngineOptions, FakeEngine
+from pilothouse.testing.fake_engine import EngineOptions, FakeEngine, Script
 
 CHAT = "/v1/chat/completions"
 SMALL = GatewayLimits(max_head_bytes=2048, max_header_count=20, max_body_bytes=4096)
@@ -202,6 +202,23 @@ async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
         assert [(await wire.answer()).headers["x-request-id"] for _ in names] == names
         wire.close()
         assert plane.count(catalogue.REQUESTS, route=CHAT, reason="ok") == 5
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_has_pipelined_is_read_from_again(tmp_path: Path) -> None:
+    """While its last request is under way, so that its leaving is noticed, and after it."""
+    async with FakeEngine(ENGINE) as engine, data_plane(snapshot([engine.port]), tmp_path) as plane:
+        wire = await plane.send(request(CHAT, chat(max_tokens=1)) * 3)
+        assert [(await wire.answer()).status for _ in range(3)] == [200] * 3
+        wire.writer.write(request("/livez", method="GET"))
+        assert (await wire.answer()).status == 200
+        engine.script(Script())
+        engine.script(Script(stall_after=0))
+        leaving = await plane.send(request(CHAT, chat(max_tokens=1)) * 2)
+        assert (await leaving.answer()).status == 200
+        assert plane.in_flight()[0] == 1
+        leaving.abort()
+        await settled(plane)
 
 
 @pytest.mark.asyncio

@@ -26,6 +26,7 @@ from pilothouse.model.events import (
     ProcessExited,
     ProcessStarted,
     ReplicaAdopted,
+    ReplicaHung,
     ReplicaPlaced,
     ReplicaRequested,
     SuspicionRaised,
@@ -165,6 +166,7 @@ def example(kind: type[Event], life: Life) -> Event:
         ProcessExited(at=at, status=1, log_tail=()),
         ProbeAnswered(at=at, token=life.probe, ready=True, listening=True),
         SuspicionRaised(at=at, reason="refused"),
+        ReplicaHung(at=at, reason="silent"),
         DrainRequested(at=at, grace=DurationNs(1)),
         DrainCompleted(at=at),
         Woke(at=at, token=-1),
@@ -350,6 +352,12 @@ class TestReady:
         assert life.published().detail == "failed 3 probes in a row: ; next attempt after 0.5 s"
         assert life.published().log_tail == ("out of memory",)
         assert life.wake().kinds() == [PublishState, PlaceReplica]
+
+    def test_one_that_hangs_is_ended_and_started_again(self) -> None:
+        life = ready()
+        life.give(ReplicaHung(at=life.at(), reason="silent 3 times in a row"))
+        assert life.published().detail == "hangs: silent 3 times in a row"
+        assert life.kinds() == [PublishState, TerminateProcess, WakeAt]
 
     def test_a_suspicion_probes_at_once(self) -> None:
         life = ready()

@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from pilothouse.model.errors import PilothouseError
 from pilothouse.store import database, migrations
 from pilothouse.store.database import SCHEMA_REVISION, open_database, transaction
-from pilothouse.store.tables import metadata
+from pilothouse.store.tables import keys, metadata
 
 
 def test_a_new_database_has_the_tables_is_private_and_in_wal_mode(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_what_happens_in_a_failed_transaction_is_undone(tmp_path: Path) -> None:
     def insert(times: int) -> None:
         with transaction(engine) as connection:
             for _ in range(times):
-                connection.exec_driver_sql("INSERT INTO keys VALUES ('key_1', 't', 'n', 'd', 1)")
+                connection.execute(keys.insert().values(id="key_1", tenant="t", name="n", digest="d", created_at=1))
 
     with pytest.raises(sa.exc.IntegrityError):
         insert(times=2)

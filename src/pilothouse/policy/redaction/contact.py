@@ -64,7 +64,7 @@ def phone(regions: tuple[str, ...]) -> Detector:
         raw = candidate.raw
         if _DATE.match(raw):
             return 0
-        international = raw.startswith("+") or raw.startswith("00")
+        international = raw.startswith(("+", "00"))
         # Digits alone could be anything; a number that is meant to be dialled is written in groups, or called one.
         if not international and raw.isdigit() and not candidate.follows(_PHONE_WORDS):
             return 0

@@ -28,7 +28,7 @@ class Engine(Protocol):
         """
 
     def open_at_end(self, expressions: Sequence[tuple[str, bool]]) -> Callable[[str], tuple[int, int] | None]:
-        """A function from text to (start, index) of the match that reaches its end and begins first, if there is one."""
+        """A function from text to (start, index) of the match that reaches its end and begins first, if any."""
 
 
 class ExtraMissingError(Exception):

@@ -154,7 +154,6 @@ IDENTITY: tuple[Detector, ...] = (
 )
 
 
-
 def _swedish(raw: str) -> bool:
     """Luhn over the last ten digits."""
     digits = _digits(raw)[-10:]

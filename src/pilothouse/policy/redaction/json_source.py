@@ -10,6 +10,7 @@ OUTSIDE, INSIDE, QUOTE = 0, 1, 2
 
 _PLAIN = re.compile(r'[^"\\]+')
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})")
 _ESCAPE_CHARS = 6
 _HIGH_SURROGATES = range(0xD800, 0xDC00)
 
@@ -80,10 +81,7 @@ def _escape(source: str, at: int) -> tuple[str, int]:
         second = source[at + _ESCAPE_CHARS : at + 2 * _ESCAPE_CHARS]
         if len(second) < _ESCAPE_CHARS and "\\u".startswith(second[:2]):
             return "", 0
-        try:
-            low = int(second[2:], 16) if second.startswith("\\u") else 0
-        except ValueError:
-            low = 0
+        low = int(escaped[1], 16) if (escaped := _ESCAPED.fullmatch(second)) else 0
         if 0xDC00 <= low < 0xE000:
             return chr(0x10000 + ((code - 0xD800) << 10) + low - 0xDC00), 2 * _ESCAPE_CHARS
     return chr(code) if not 0xD800 <= code < 0xE000 else "\ufffd", _ESCAPE_CHARS

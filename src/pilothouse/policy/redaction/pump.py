@@ -217,7 +217,8 @@ class TextPump:
     def _swallow(self, *, final: bool) -> None:
         """Swallow what belongs to the value; when it has ended, put its replacement there."""
         swallowed, text = self._swallowed, self._text
-        assert swallowed is not None and swallowed.rest is not None
+        assert swallowed is not None
+        assert swallowed.rest is not None
         closed = None
         if swallowed.closing is not None:
             # From a little before: its closing may have come in two parts.

@@ -1,14 +1,15 @@
 """Each detector: what it finds, and what it leaves alone."""
 
 import pytest
-from filter_cases import FALSE, TRUE, everything
 
+from filter_cases import FALSE, TRUE, everything
 from pilothouse.model.filters import Action, FilterSpec, PatternSpec
 from pilothouse.policy.redaction.compiled import CompiledFilter, compile_filters
 from pilothouse.policy.redaction.plan import BUILT_IN
 
 ENGINES = ("hyperscan", "re2")
-FILTERS = {engine: compile_filters([everything(Action.REDACT)], direction="output", engine=engine) for engine in ENGINES}
+SPEC = everything(Action.REDACT)
+FILTERS = {engine: compile_filters([SPEC], direction="output", engine=engine) for engine in ENGINES}
 ALONE: dict[str, CompiledFilter] = {}
 
 
@@ -57,12 +58,12 @@ def test_what_only_looks_like_one_stays(entity: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("４１１１ １１１１ １１１１ １１１１", "[PAYMENT_CARD_1]"),
-        ("jane＠example．com", "[EMAIL_1]"),
+        (" ".join(["\uff14" + "\uff11" * 3, *["\uff11" * 4] * 3]), "[PAYMENT_CARD_1]"),
+        ("jane\uff20example\uff0ecom", "[EMAIL_1]"),
         ("ja\u200bne@exam\u00adple.com", "[EMAIL_1]"),
         ("DE89\u00a03704\u202f0044 0532 0130 00", "[IBAN_1]"),
-        ("٤١١١١١١١١١١١١١١١", "[PAYMENT_CARD_1]"),
-        ("𝟒𝟏𝟏𝟏𝟏𝟏𝟏𝟏𝟏𝟏𝟏𝟏𝟏𝟏𝟏𝟏", "[PAYMENT_CARD_1]"),
+        ("\u0664" + "\u0661" * 15, "[PAYMENT_CARD_1]"),
+        ("\U0001d7d2" + "\U0001d7cf" * 15, "[PAYMENT_CARD_1]"),
         ("536\u201122\u20111234", "[US_SSN_1]"),
     ],
 )

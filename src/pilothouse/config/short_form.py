@@ -1,16 +1,12 @@
-"""What all sections of a fleet file are made of."""
+"""A section of a fleet file that may also be written as one text."""
 
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
+from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-
-class Section(BaseModel):
-    """A mapping of the file. Unknown keys are refused, and types are not guessed."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+from pilothouse.config.section import Section
 
 
 class WithShortForm(Section):

@@ -1,0 +1,1 @@
+"""The simulator against recorded runs, reference tables and its own stepped mode."""

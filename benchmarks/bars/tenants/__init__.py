@@ -1,0 +1,1 @@
+"""Tenants: what limits and fair shares cost, and what they give."""

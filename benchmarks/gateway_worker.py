@@ -1,0 +1,97 @@
+"""Gateway workers for measurements, as the supervisor starts them, with every feature turned on."""
+
+import hmac
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from pilothouse.cli.worker_processes import MALLOC
+from pilothouse.model.boot import WorkerBoot
+from pilothouse.model.fleet import (
+    DeploymentView,
+    Endpoint,
+    FleetSnapshot,
+    KeyView,
+    ModelView,
+    ReplicaState,
+    ReplicaView,
+)
+from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
+from pilothouse.model.requests import Route
+from pilothouse.model.spec import Timeouts
+
+KEY = "sk-bench-2f6c1b7de0a94c58"  # of a form that every proxy takes
+MODEL = "m"
+_PEPPER = b"p" * 32
+
+
+def start(port: int, upstreams: list[int], directory: Path, workers: int = 1) -> list[subprocess.Popen[bytes]]:
+    """Workers on one socket, before `upstreams`. On: keys, routing, accounting, metrics, time-outs by route, origins
+    of web pages, and an access log of every request. Traces are an extra, and off as they are by default.
+    """
+    (directory / "pepper").write_bytes(_PEPPER)
+    (directory / "snapshot.json").write_bytes(msgspec.json.encode(_snapshot(upstreams)))
+    (directory / "board").mkdir(exist_ok=True)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(4096)
+        return [_start_one(index, listener.fileno(), directory) for index in range(workers)]
+
+
+def _start_one(index: int, listener: int, directory: Path) -> subprocess.Popen[bytes]:
+    boot = WorkerBoot(
+        fleet=FleetName("bench"),
+        index=index,
+        listen_fds=(listener,),
+        lifeline_fd=None,
+        snapshot_path=str(directory / "snapshot.json"),
+        control_socket=str(directory / "control.sock"),
+        board_dir=str(directory / "board"),
+        pepper_path=str(directory / "pepper"),
+        cors_origins=("https://chat.example.com",),
+        access_log_path=str(directory / f"access-{index}.log"),
+    )
+    path = directory / f"boot-{index}.json"
+    path.write_bytes(msgspec.json.encode(boot))
+    log = (directory / f"worker-{index}.log").open("wb")
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "pilothouse.gateway.worker", str(path)],
+        env={"PATH": os.environ["PATH"], **MALLOC},
+        pass_fds=(listener,),
+        stdout=log,
+        stderr=log,
+    )
+
+
+def _snapshot(upstreams: list[int]) -> FleetSnapshot:
+    replicas = tuple(
+        ReplicaView(
+            id=ReplicaId(f"m-{index}"),
+            alias=f"m{index}",
+            deployment=DeploymentName("m"),
+            state=ReplicaState.READY,
+            endpoint=Endpoint(host="127.0.0.1", port=port, authorization="Bearer engine"),
+        )
+        for index, port in enumerate(upstreams)
+    )
+    deployment = DeploymentView(
+        name=DeploymentName("m"),
+        engine="fake",
+        routes=tuple(Route),
+        reserved_headers=("x-vllm-priority",),
+        reserved_fields=("priority", "cache_salt", "vllm_xargs"),
+        replicas=replicas,
+    )
+    timeouts = {Route.CHAT_COMPLETIONS: Timeouts(total_s=600)}
+    digest = hmac.digest(_PEPPER, KEY.encode(), "sha256").hex()
+    return FleetSnapshot(
+        fleet=FleetName("bench"),
+        version=1,
+        models=(ModelView(name=ModelName(MODEL), created=1, deployments=(deployment,), timeouts=timeouts),),
+        keys=(KeyView(id=KeyId("key_bench"), tenant=TenantId("bench"), digest=digest),),
+    )

@@ -1,0 +1,1 @@
+"""Where a request's prefix is likely cached, and what it is worth to go there."""

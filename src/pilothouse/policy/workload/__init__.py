@@ -1,0 +1,1 @@
+"""What kind of work a request is, and which engines do that kind best."""

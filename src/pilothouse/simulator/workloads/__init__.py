@@ -1,0 +1,1 @@
+"""What arrives at a simulated fleet: traces, generators, and operations on both."""

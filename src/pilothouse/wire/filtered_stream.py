@@ -73,7 +73,7 @@ class _Template:
         self.suffix = suffix
         self.lane = lane
         self.name = name
-        self.render: Render = lambda text: prefix + _encode(text)[1:-1] + suffix
+        self.render: Render = lambda text: prefix + _source(text)[1:-1] + suffix
 
 
 class FilteredStream:
@@ -395,7 +395,7 @@ class FilteredStream:
     # Events as bytes.
 
     def _event(self, fields: dict[str, Any], like: bytes) -> bytes:
-        data = _encode(fields)
+        data = _source(fields)
         return sse.event(data, _name(like)) if self._framed else data
 
     def _renderer(self, event: bytes, fields: dict[str, Any], part: Part) -> Render:
@@ -405,7 +405,7 @@ class FilteredStream:
         """Remember the form of an event that has one text and nothing else of its own."""
         if self._framed and not event.endswith(b"\n\n"):
             return
-        for escaped in (_encode(part.text), json.dumps(part.text).encode()):
+        for escaped in (_source(part.text), json.dumps(part.text).encode()):
             key = b'"%b":' % str(part.place[1]).encode()
             for between in (b"", b" "):
                 if event.count(key + between + escaped) == 1:
@@ -464,6 +464,14 @@ def _string(raw: bytes) -> str | None:
     except msgspec.DecodeError:
         return None
     return text if isinstance(text, str) else None
+
+
+def _source(value: object) -> bytes:
+    """The value as JSON. Halves of surrogate pairs have no UTF-8; they are written as escapes."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _object(data: bytes) -> dict[str, Any] | None:

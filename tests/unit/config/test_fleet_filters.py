@@ -78,8 +78,14 @@ def test_a_filter_as_it_is_meant(load_text: Load) -> None:
         ("output: {email: erase}", "fleet.yaml:4: filters.f.output.email: "),
         ("id_countries: [XX]", "fleet.yaml:4: filters.f.id_countries[0]: no identity number is known; there are AT,"),
         ("patterns: {x: '(a'}", "fleet.yaml:4: filters.f.patterns.x: the pattern is refused: not a regular expression"),
-        ("patterns: {x: 'a*'}", "fleet.yaml:4: filters.f.patterns.x: the pattern is refused: it matches the empty text"),
-        ("patterns: {x: '(a+)+\\1'}", "fleet.yaml:4: filters.f.patterns.x: the pattern is refused: references to groups"),
+        (
+            "patterns: {x: 'a*'}",
+            "fleet.yaml:4: filters.f.patterns.x: the pattern is refused: it matches the empty text",
+        ),
+        (
+            "patterns: {x: '(a+)+\\1'}",
+            "fleet.yaml:4: filters.f.patterns.x: the pattern is refused: references to groups",
+        ),
         ("patterns: {x: '(?=a)b'}", "fleet.yaml:4: filters.f.patterns.x: the pattern is refused: look-ahead"),
         ("patterns: {x: '^a'}", "fleet.yaml:4: filters.f.patterns.x: the pattern is refused: ^, $"),
         ("patterns: {x: '.*a'}", "fleet.yaml:4: filters.f.patterns.x: the pattern is refused: it begins with any text"),

@@ -21,7 +21,7 @@ _FULL_STOPS = (0x3002, 0xFF0E, 0xFF61, 0x2024)
 
 @functools.cache
 def _table() -> dict[int, str]:
-    """Every character whose normal form is another one. About 3,000 entries, made once."""
+    """Every character whose normal form is another one. About 5,000 entries, made once."""
     table = {}
     for code in (*range(0x80, 0xD800), *range(0xF900, 0x10000), *range(0x1D400, 0x1D800), *range(0x1FBF0, 0x1FBFA)):
         character = chr(code)
@@ -31,6 +31,7 @@ def _table() -> dict[int, str]:
             table[code] = str(digit)
         elif len(folded) == 1 and folded.isascii():
             table[code] = folded
+    table.update(dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))  # halves of surrogate pairs
     table.update(dict.fromkeys(_INVISIBLE, ""))
     table.update(dict.fromkeys(_DASHES, "-"))
     table.update(dict.fromkeys(_FULL_STOPS, "."))

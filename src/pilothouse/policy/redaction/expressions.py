@@ -93,7 +93,7 @@ def _write(item: Any) -> str:
         return f"(?:{_written(argument[3])})"
     if name in ("MAX_REPEAT", "MIN_REPEAT"):
         low, high, inner = argument
-        return f"(?:{_written(inner)}){_repeat(low, high)}"
+        return f"(?:{_written(inner)}){_repeat(low, high)}" if high else ""
     if name == "AT":
         if str(argument) in _BOUNDARIES:
             return _BOUNDARIES[str(argument)]
@@ -163,6 +163,8 @@ def _part(item: Any) -> str:
         _, high, inner = argument
         if high == 0:
             return ""
+        if high == 1:
+            return _beginning(list(inner))
         more = high if high == _constants.MAXREPEAT else int(high) - 1
         return f"(?:{_without_edges(list(inner))}){_repeat(0, more)}{_beginning(list(inner))}"
     return ""
@@ -183,5 +185,5 @@ def _write_without_edges(item: Any) -> str:
         return "(?:" + "|".join(_without_edges(list(branch)) for branch in argument[1]) + ")"
     if name in ("MAX_REPEAT", "MIN_REPEAT"):
         low, high, inner = argument
-        return f"(?:{_without_edges(list(inner))}){_repeat(low, high)}"
+        return f"(?:{_without_edges(list(inner))}){_repeat(low, high)}" if high else ""
     return _write(item)

@@ -29,10 +29,19 @@ SHAPES: dict[str, str] = {
 """What an unfinished value looks like at the end of a text."""
 
 
+_EDGE = re.compile(r"\(\?<!\[[^\]]*\]\)")
+
+
 def tail_pattern(shapes: Collection[str]) -> re.Pattern[str]:
     """Finds where the earliest unfinished value of these `shapes` begins; at the very end if there is none."""
     forms = [SHAPES[shape] for shape in sorted(shapes) if shape in SHAPES]
     return re.compile("(?:" + "|".join([*forms, ""]) + r")\Z")
+
+
+def rest_pattern(shapes: Collection[str]) -> re.Pattern[str]:
+    """Matches a text that is one unfinished value of these `shapes`, whatever stands before it."""
+    forms = [_EDGE.sub("", SHAPES[shape]) for shape in sorted(shapes) if shape in SHAPES]
+    return re.compile("(?:" + "|".join([*forms, "(?!)"]) + r")\Z")
 
 
 RUN_TO_END = re.compile(rf"[{_RUN}]*+\Z")

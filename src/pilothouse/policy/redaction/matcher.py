@@ -9,7 +9,7 @@ from pilothouse.policy.redaction.detector import Candidate, Detector
 from pilothouse.policy.redaction.engine import Engine, Span
 from pilothouse.policy.redaction.expressions import Expression
 from pilothouse.policy.redaction.financial import FINANCIAL
-from pilothouse.policy.redaction.holding import AWS_SECRET, PLAIN, RUN, RUN_TO_END, STRONG, tail_pattern
+from pilothouse.policy.redaction.holding import AWS_SECRET, PLAIN, RUN, RUN_TO_END, STRONG, rest_pattern, tail_pattern
 from pilothouse.policy.redaction.identity import IDENTITY, national_ids
 from pilothouse.policy.redaction.phrases import PhraseLists
 from pilothouse.policy.redaction.plan import FilterPlan
@@ -80,6 +80,7 @@ class Matcher:
         "_own_spans",
         "_phrase_names",
         "_phrases",
+        "_rest",
         "_plain",
         "_secret_words",
         "_tail",
@@ -102,6 +103,7 @@ class Matcher:
         self._plain = detectors
         shapes = {shape for each in detectors for shape in each.shapes}
         self._tail = tail_pattern(shapes)
+        self._rest = rest_pattern(shapes)
         self._secret_words = "aws_secret" in shapes
         self.plain = PLAIN.match if "run" in shapes and not plan.patterns and not plan.phrases else None
         expressions: list[str] = []
@@ -137,7 +139,8 @@ class Matcher:
         length = len(text)
         start = length - self.bound
         if start <= done:
-            found = self._tail.search(text, done)
+            # What follows a value without a break is no longer in the middle of a run: it may begin a value.
+            found = self._rest.match(text, done) or self._tail.search(text, done)
             opened = found.start() if found else length
         else:
             # A run that began before the bound may hold a value that began inside it.

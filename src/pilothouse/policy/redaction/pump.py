@@ -31,9 +31,10 @@ Edit = tuple[int, int, str]
 class _Swallowed:
     """A value that was decided at its marker and has not ended yet."""
 
-    __slots__ = ("action", "closing", "digest", "entity", "rest", "start")
+    __slots__ = ("action", "closing", "covered", "digest", "entity", "rest", "start")
 
-    def __init__(self, match: Match, action: Action, digest: "hmac.HMAC") -> None:
+    def __init__(self, match: Match, action: Action, digest: "hmac.HMAC", covered: int) -> None:
+        self.covered = covered
         self.entity = match.entity
         self.rest = match.rest
         self.closing = match.closing
@@ -204,15 +205,19 @@ class TextPump:
         if action is Action.BLOCK:
             self.blocked = marker.entity
             return
-        self._swallowed = _Swallowed(marker, action, self._turn.digest())
+        self._swallowed = _Swallowed(marker, action, self._turn.digest(), self._position(marker.start))
         self._swallow_until(marker.end)
 
     def _swallow_until(self, end: int) -> None:
-        assert self._swallowed is not None
-        self._swallowed.digest.update(self._text[self._done : end].encode("utf-8", "replace"))
-        if end > self._done:
-            self._replace(self._done, end, "")
+        swallowed = self._swallowed
+        assert swallowed is not None
+        swallowed.digest.update(self._text[self._done : end].encode("utf-8", "replace"))
         self._done = end
+        # From where it was covered so far, not from the first new character: invisible ones lie between.
+        position = self._position(end)
+        if position > swallowed.covered:
+            self.edits.append((swallowed.covered, position, ""))
+            swallowed.covered = position
 
     def _swallow(self, *, final: bool) -> None:
         """Swallow what belongs to the value; when it has ended, put its replacement there."""
@@ -228,7 +233,8 @@ class TextPump:
         self._swallow_until(end)
         if closed is not None or end < len(text) or final:
             self._swallowed = None
-            self._replace(end, end, self._turn.replacement(swallowed.entity, swallowed.action, swallowed.digest, None))
+            replacement = self._turn.replacement(swallowed.entity, swallowed.action, swallowed.digest, None)
+            self.edits.append((swallowed.covered, swallowed.covered, replacement))
 
     def _settle(self) -> None:
         """Treat as found what is open at the end and more than the beginning of a word."""
@@ -303,8 +309,6 @@ class JsonPump(TextPump):
                 self._replace_number(at, stop, replacement or "*")
                 replacement = ""
             at = stop
-        if start == end and replacement:
-            super()._replace(start, end, replacement)
 
     def _replace_number(self, start: int, end: int, replacement: str) -> None:
         while start and self._text[start - 1] in "0123456789+-.eE":

@@ -6,7 +6,7 @@ from pilothouse.model.filters import FilterSpec
 from pilothouse.policy.redaction.engine import Engine, ExtraMissingError, best_engine
 from pilothouse.policy.redaction.matcher import Matcher
 from pilothouse.policy.redaction.plan import merged
-from pilothouse.policy.redaction.pump import Edit, JsonPump, TextPump
+from pilothouse.policy.redaction.pump import Edit, Finding, JsonPump, TextPump
 from pilothouse.policy.redaction.turn import Turn
 
 
@@ -56,6 +56,17 @@ class CompiledFilter:
     def channel(self, turn: Turn, *, json_source: bool = False) -> "Channel":
         """A new text of `turn`; `json_source` for tool-call arguments."""
         return Channel(self, turn, json_source=json_source)
+
+    def findings(self, text: str) -> list[Finding]:
+        """What is in a whole text, in order. After something that is blocked nothing more is looked for."""
+        found: list[Finding] = []
+        for matcher in (self.enforcing, self.monitoring):
+            if matcher is not None:
+                pump = TextPump(matcher, self.turn())
+                pump.findings = found
+                pump.feed(text)
+                pump.close()
+        return sorted(found, key=lambda each: each.start)
 
     def whole(self, text: str, turn: Turn, *, json_source: bool = False) -> tuple[str, str | None]:
         """A whole text with its matches replaced, and the entity that blocks it, if one does."""

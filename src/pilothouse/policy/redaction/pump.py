@@ -7,6 +7,8 @@ never on how it was cut.
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pilothouse.model.filters import Action
 from pilothouse.policy.redaction.detector import CONTEXT_CHARS
 from pilothouse.policy.redaction.json_source import INSIDE, JsonSource
@@ -28,13 +30,22 @@ Edit = tuple[int, int, str]
 """(start, end, replacement): text[start:end] of the whole stream is to be replaced. Start and end may be the same."""
 
 
+class Finding(msgspec.Struct, frozen=True):
+    """A match: text[start:end] of the text as it was fed, and what was done. Kept for tests of filters alone."""
+
+    start: int
+    end: int
+    entity: str
+    action: Action
+
+
 class _Swallowed:
     """A value that was decided at its marker and has not ended yet."""
 
-    __slots__ = ("action", "closing", "covered", "digest", "entity", "rest", "start")
+    __slots__ = ("action", "closing", "covered", "digest", "entity", "first", "rest", "start")
 
     def __init__(self, match: Match, action: Action, digest: "hmac.HMAC", covered: int) -> None:
-        self.covered = covered
+        self.first = self.covered = covered
         self.entity = match.entity
         self.rest = match.rest
         self.closing = match.closing
@@ -49,6 +60,7 @@ class TextPump:
     Attributes:
         edits: What has to be replaced, in order; the caller takes them out.
         blocked: The entity that ends the turn, once one was found.
+        findings: Where what was found, if somebody put a list there.
     """
 
     __slots__ = (
@@ -63,6 +75,7 @@ class TextPump:
         "_turn",
         "blocked",
         "edits",
+        "findings",
     )
 
     def __init__(self, matcher: Matcher, turn: Turn) -> None:
@@ -76,6 +89,7 @@ class TextPump:
         self._offsets: list[int] | None = None
         self._swallowed: _Swallowed | None = None
         self.edits: list[Edit] = []
+        self.findings: list[Finding] | None = None
         self.blocked: str | None = None
 
     @property
@@ -176,6 +190,7 @@ class TextPump:
                 until = last.end
         for match in matches:
             action = self._action(match)
+            self._note(match, match.end, action)
             if action is Action.BLOCK:
                 self.blocked = match.entity
                 self._done = match.start
@@ -196,6 +211,10 @@ class TextPump:
         self._turn.count(match.entity, action)
         return action
 
+    def _note(self, match: Match, end: int, action: Action) -> None:
+        if self.findings is not None:
+            self.findings.append(Finding(self._position(match.start), self._position(end), match.entity, action))
+
     def _replace(self, start: int, end: int, replacement: str) -> None:
         self.edits.append((self._position(start), self._position(end), replacement))
 
@@ -203,6 +222,7 @@ class TextPump:
         action = self._action(marker)
         self._done = marker.start
         if action is Action.BLOCK:
+            self._note(marker, marker.end, action)
             self.blocked = marker.entity
             return
         self._swallowed = _Swallowed(marker, action, self._turn.digest(), self._position(marker.start))
@@ -233,6 +253,8 @@ class TextPump:
         self._swallow_until(end)
         if closed is not None or end < len(text) or final:
             self._swallowed = None
+            if self.findings is not None:
+                self.findings.append(Finding(swallowed.first, swallowed.covered, swallowed.entity, swallowed.action))
             replacement = self._turn.replacement(swallowed.entity, swallowed.action, swallowed.digest, None)
             self.edits.append((swallowed.covered, swallowed.covered, replacement))
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from data_plane import ENGINE_KEY, MODEL, RunningPlane, chat, data_plane, request, settled, snapshot
+from data_plane import ENGINE_KEY, MODEL, RunningPlane, Wire, chat, data_plane, request, settled, snapshot
+from pilothouse.gateway.client_connection import WRITE_HIGH_WATER
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import GatewayLimits, Timeouts
 from pilothouse.policy.silence import SILENCES
@@ -50,6 +52,16 @@ def events(body: bytes) -> list[object]:
         data = event.split(b"data: ", 1)[1]
         found.append("[DONE]" if data == b"[DONE]" else json.loads(data))
     return found
+
+
+@pytest.mark.asyncio
+async def test_a_long_string_that_is_no_json_is_found_where_the_body_has_to_be_edited(tmp_path: Path) -> None:
+    data = msgspec.json.encode(chat(priority=9, user="x" * 40_000)).replace(b"xxx", b"x\nx", 1)
+    async with one_engine(tmp_path) as (engine, plane):
+        answer = await plane.ask(CHAT, data)
+        assert (answer.status, answer.code) == (400, "invalid_json")
+        assert not engine.requests
+        assert plane.in_flight() == (0, 0)
 
 
 def has_usage(event: object) -> bool:
@@ -576,3 +588,28 @@ async def test_a_client_that_never_reads_is_dropped(tmp_path: Path) -> None:
             assert plane.ended("client_disconnected") == 1
         wire.abort()
         await until(lambda: engine.state().in_flight == 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/livez", 200), ("POST", CHAT, 401)])
+async def test_a_client_that_asks_and_never_reads_is_held_back(
+    method: str, path: str, status: int, tmp_path: Path
+) -> None:
+    """Answers of our own cost a client nothing, not even a key: they must not pile up in our memory either."""
+    padding = {"X-Padding": "x" * 10_000}  # so that no read has more requests than one may pipeline
+    asked = request(path, method=method, key=None, headers=padding) * 2000
+    async with one_engine(tmp_path) as (_, plane):
+        with socket.socket() as small:
+            small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            small.connect(("127.0.0.1", plane.port))
+            wire = Wire(*await asyncio.open_connection(sock=small, limit=1024))
+            await until(lambda: len(plane.plane.connections) == 1)
+            (connection,) = plane.plane.connections
+            connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            wire.writer.write(asked)
+            await until(lambda: not connection.writable)
+            await asyncio.sleep(0.3)
+            assert connection.transport.get_write_buffer_size() < 2 * WRITE_HIGH_WATER
+            assert wire.writer.transport.get_write_buffer_size() > 0, "it is not read from either"
+            assert {(await wire.answer()).status for _ in range(2000)} == {status}
+            wire.abort()

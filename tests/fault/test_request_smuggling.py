@@ -72,6 +72,39 @@ REFUSED = {
     "a chunk size that ends in a bare line feed": post(TE, b"5\nhello\r\n0\r\n\r\n"),
     "a chunk that ends in a bare line feed": post(TE, b"5\r\nhello\n0\r\n\r\n"),
     "a chunk size with a space": post(TE, b"5 \r\nhello\r\n0\r\n\r\n"),
+    "a chunk extension that ends in a bare line feed": post(TE, b"5;a\nhello\r\n0\r\n\r\n"),
+    "a chunk extension with a bare carriage return": post(TE, b"5;a\rb\r\nhello\r\n0\r\n\r\n"),
+    "a chunk extension with a line end in quotes": post(TE, b'5;a="x\r\ny"\r\nhello\r\n0\r\n\r\n'),
+    "a chunk size that ends in a bare carriage return": post(TE, b"5\rhello\r\n0\r\n\r\n"),
+    "a chunk without its end": post(TE, b"5\r\nhello0\r\n\r\n"),
+    "a chunk that ends in a carriage return and something else": post(TE, b"5\r\nhello\rX0\r\n\r\n"),
+    "a chunk size with an underscore": post(TE, b"0_5\r\nhello\r\n0\r\n\r\n"),
+    "a chunk size with a space in front": post(TE, b" 5\r\nhello\r\n0\r\n\r\n"),
+    "a negative chunk size": post(TE, b"-1\r\nhello\r\n0\r\n\r\n"),
+    "a last chunk that ends in bare line feeds": post(TE, b"5\r\nhello\r\n0\n\n"),
+    "a trailer that ends in a bare line feed": post(TE, CHUNKED[:-2] + b"X: y\n\r\n"),
+    "a folded trailer": post(TE, CHUNKED[:-2] + b"X: y\r\n z\r\n\r\n"),
+    "te among the trailers": post(TE, CHUNKED[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"),
+    "te behind an empty element": post(b"Transfer-Encoding: ,chunked\r\n", CHUNKED),
+    "te before an empty element": post(b"Transfer-Encoding: chunked,\r\n", CHUNKED),
+    "te that is empty": post(b"Transfer-Encoding: \r\n" + LENGTH),
+    "te of identity with a length": post(b"Transfer-Encoding: identity\r\n" + LENGTH),
+    "te on a folded line": post(b"Transfer-Encoding:\r\n chunked\r\n", CHUNKED),
+    "te with a space behind": post(b"Transfer-Encoding: chunked \r\n", CHUNKED),
+    "a length with an exponent": post(b"Content-Length: 1e2\r\n"),
+    "a length with a no-break space": post(b"Content-Length: \xa0%d\r\n" % len(BODY)),
+    "a head that ends in a bare line feed": post(LENGTH).replace(b"\r\n\r\n", b"\r\n\n", 1),
+    "a head that ends in a bare carriage return": post(LENGTH).replace(b"\r\n\r\n", b"\r\n\r", 1),
+    "a space in front of the request line": b" " + post(LENGTH),
+    "a space in front of the first header": post(LENGTH).replace(b"Host", b" Host", 1),
+    "a method in small letters": post(LENGTH, line=b"post /v1/chat/completions HTTP/1.1"),
+    "a protocol in small letters": post(LENGTH, line=b"POST /v1/chat/completions http/1.1"),
+    "a version of two digits": post(LENGTH, line=b"POST /v1/chat/completions HTTP/1.10"),
+    "a space behind the version": post(LENGTH, line=b"POST /v1/chat/completions HTTP/1.1 "),
+    "a nul in the target": post(LENGTH, line=b"POST /v1/chat/completions\x00 HTTP/1.1"),
+    "an authority as the target": post(LENGTH, line=b"POST engine:80 HTTP/1.1"),
+    "more headers than anyone has": post(b"X: y\r\n" * 200 + LENGTH),
+    "a header larger than anyone has": post(b"X: " + b"y" * 40_000 + b"\r\n" + LENGTH),
     "a length among the trailers": post(TE, CHUNKED[:-2] + b"Content-Length: 3\r\n\r\n"),
     "two hosts": post(b"Host: other\r\n" + LENGTH),
     "no host": post(LENGTH).replace(b"Host: h\r\n", b"", 1),
@@ -98,6 +131,10 @@ ONE_REQUEST = {
     "a length named by connection": post(b"Connection: content-length\r\n" + LENGTH),
     "te named by connection": post(b"Connection: transfer-encoding\r\n" + TE, CHUNKED),
     "an empty line in front": b"\r\n" + post(LENGTH),
+    "an empty line of a bare line feed in front": b"\n" + post(LENGTH),
+    "a body with what looks like a request in it": post(
+        b"Content-Length: %d\r\n" % len(BODY), BODY, line=b"POST /v1/chat/completions?x=HTTP/1.1 HTTP/1.1"
+    ),
     "names with an underscore": post(b"Content_Length: 3\r\nTransfer_Encoding: chunked\r\n" + LENGTH),
 }
 
@@ -145,6 +182,63 @@ async def test_what_is_one_request_is_one_for_the_engine_too(name: str, tmp_path
             assert seen.header("content-length") == str(len(BODY))
             assert seen.header("transfer-encoding") is None
             assert [header for header, _ in seen.headers].count("content-length") == 1
+
+
+CLOSING = {
+    "http/1.0": post(LENGTH, line=b"POST /v1/chat/completions HTTP/1.0"),
+    "connection: close": post(b"Connection: close\r\n" + LENGTH),
+    "an upgrade without a body": b"GET /livez HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", CLOSING)
+async def test_nothing_behind_the_last_request_of_a_connection_is_one(name: str, tmp_path: Path) -> None:
+    async with engine() as upstream, data_plane(snapshot([upstream.port]), tmp_path) as plane:
+        wire = await plane.send(CLOSING[name] + SMUGGLED)
+        assert await answers(wire) == [200]
+        assert len(upstream.requests) == (0 if b"livez" in CLOSING[name] else 1)
+
+
+@pytest.mark.parametrize("second", [BODY, BODY[:-1] + b" }", BODY.replace(b"hello", b"POST / HTTP/1.1\\r\\n")])
+@pytest.mark.parametrize("pipelined", [False, True])
+async def test_http_1_0_that_keeps_alive_is_two_requests(second: bytes, pipelined: bool, tmp_path: Path) -> None:
+    """The second has the head of the first, but for its length."""
+    async with engine() as upstream, data_plane(snapshot([upstream.port]), tmp_path) as plane:
+        line = b"POST /v1/chat/completions HTTP/1.0"
+        first, other = (
+            post(b"Connection: keep-alive\r\nContent-Length: %d\r\n" % len(body), body, line=line)
+            for body in (BODY, second)
+        )
+        wire = await plane.send(first + other if pipelined else first)
+        assert (await wire.answer()).status == 200
+        if not pipelined:
+            wire.writer.write(other)
+        assert (await wire.answer()).status == 200
+        assert [seen.body for seen in upstream.requests] == [BODY, second]
+
+
+HEADS = {
+    "one byte more than its length": lambda head: head % len(BODY) + BODY + b"P",
+    "one byte less than its length": lambda head: head % (len(BODY) + 1) + BODY,
+    "a length with a sign": lambda head: head.replace(b"%d", b"+%d") % len(BODY) + BODY,
+    "a length in words": lambda head: head.replace(b"%d", b"%d, %d") % (len(BODY), len(BODY)) + BODY,
+    "a second length": lambda head: head.replace(b"%d", b"%d\r\nContent-Length: 3") % len(BODY) + BODY,
+    "te beside the length": lambda head: head.replace(b"%d", b"%d\r\nTransfer-Encoding: chunked") % len(BODY) + CHUNKED,
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+async def test_a_head_that_is_nearly_the_one_before_it_is_judged_anew(name: str, tmp_path: Path) -> None:
+    """A head that was seen before is not parsed again: only the very same one may be taken for it."""
+    async with engine() as upstream, data_plane(snapshot([upstream.port]), tmp_path) as plane:
+        wire = await plane.send(post(LENGTH))
+        assert await answers(wire, 0.1) == [200]
+        head = post(b"Content-Length: %d\r\n", b"")
+        wire.writer.write(HEADS[name](head))
+        later = await answers(wire, 0.1)
+        assert later in ([], [400], [200])
+        assert [seen.body for seen in upstream.requests] == [BODY] * (1 + later.count(200))
+        assert (later == [200]) is (name == "one byte more than its length")
 
 
 @pytest.mark.parametrize("value", ["x\r\nX-Evil: 1", "x\nX-Evil: 1", "x\rX-Evil: 1", "x\x00"])

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -233,6 +235,21 @@ async def test_what_follows_an_answer_unasked_does_not_become_the_next_ones(tmp_
         await asyncio.sleep(0.2)
         assert (await plane.ask(CHAT, chat())).body == b"{}"
         assert late.connections == 2
+
+
+@pytest.mark.parametrize("reset", [False, True])
+async def test_only_a_proper_close_ends_a_body_without_a_length(reset: bool, tmp_path: Path) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+    engine = RawEngine(head, b'{"a": 1}', close=not reset)
+    async with facing(engine, tmp_path) as plane:
+        asking = asyncio.ensure_future(plane.ask(CHAT, chat()))
+        if reset:
+            await asyncio.sleep(0.1)
+            socket_ = engine.writers[0].get_extra_info("socket")
+            socket_.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            engine.writers[0].transport.abort()
+        answer = await asking
+        assert (answer.status, answer.body) == (200, b'{"a": 1}') if not reset else answer.code == "replica_lost"
 
 
 async def test_interim_responses_are_not_the_clients(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pilothouse.model.errors import Refusal
 from pilothouse.model.requests import Route
 from pilothouse.wire import inference_body
 from pilothouse.wire.http1 import RequestParser, ResponseParser
-from pilothouse.wire.sse import EventCutter, split
+from pilothouse.wire.sse import EventCutter, spans_with, split
 
 REQUESTS = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX: 1\r\nContent-Length: 4\r\n\r\nabcd"
@@ -72,6 +72,10 @@ def test_events_are_cut_at_their_boundaries(lines: list[str], end: str, cuts: li
     assert rest in (b"", b"\n"), "a stream of whole events leaves nothing behind but half a line end"
     assert all(out.endswith((b"\n\n", b"\r\r", b"\r\n\r\n", b"\r\n\r")) or out == b"\n" for out in outs if out)
     assert b"".join(split(stream)) == stream
+    for marker in (b":a", b"b", "\u00e9".encode()):
+        assert [stream[start:stop] for start, stop in spans_with(stream, marker)] == [
+            event for event in split(stream) if marker in event
+        ]
 
 
 JSON = st.recursive(

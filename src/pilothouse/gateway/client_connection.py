@@ -51,6 +51,7 @@ class ClientConnection(asyncio.Protocol):
         "_linger_bytes",
         "_lingering",
         "_paused_reading",
+        "_unsent",
         "closed",
         "deadline",
         "exchange",
@@ -92,6 +93,7 @@ class ClientConnection(asyncio.Protocol):
         self._lingering = False
         self._linger_bytes = 0
         self._paused_reading = False
+        self._unsent = 1 << 62  # of the last answer, when last looked at while lingering
 
     # asyncio's callbacks.
 
@@ -152,17 +154,27 @@ class ClientConnection(asyncio.Protocol):
         self.writable = False
         if self.exchange is not None:
             self.exchange.client_paused()
+        elif not self._lingering:
+            self._hold_back()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self.writable = True
         if self.exchange is not None:
             self.exchange.client_resumed()
+            return
+        try:
+            self._advance()
+        except Exception as error:
+            self._defect(error)
 
     def on_deadline(self) -> None:
         """A time-out, of whatever the connection was doing."""
         if self.exchange is not None:
             self.exchange.timed_out()
+        elif self._lingering and 0 < (unsent := self.transport.get_write_buffer_size()) < self._unsent:
+            self._unsent = unsent  # the answer is still on its way to a slow reader
+            self.plane.wheel.arm(self, self.plane.delays.idle)
         elif self._lingering or not self.writable or not self.parser.in_message:
             self.abort()
         else:
@@ -214,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
         plane = self.plane
         plane.wheel.arm(self, plane.delays.drained_idle if plane.draining else plane.delays.idle)
         parser = self.parser
-        if (parser.complete or parser.in_message or parser.refusal) and not self._advancing:
+        if (parser.complete or parser.in_message or parser.refusal or not self.writable) and not self._advancing:
             self._advance()
 
     def close(self) -> None:
@@ -238,7 +250,7 @@ class ClientConnection(asyncio.Protocol):
     def _advance(self) -> None:
         self._advancing = True
         parser = self.parser
-        while self.exchange is None and not self._lingering and not self.closed:
+        while self.exchange is None and self.writable and not self._lingering and not self.closed:
             if parser.complete:
                 self._begin(parser.complete.popleft())
             elif parser.refusal is not None:
@@ -252,10 +264,16 @@ class ClientConnection(asyncio.Protocol):
                     self.plane.wheel.arm(self, self.plane.delays.head)
                 break
         self._advancing = False
-        if self.exchange is None or not (parser.complete or parser.in_message):
+        # A client that pipelines could fill our memory with requests while its first answer is under way, and with
+        # answers that it does not read.
+        waits = not self.writable if self.exchange is None else parser.complete or parser.in_message
+        if waits and not self._lingering:
+            self._hold_back()
+        else:
             self._resume_reading()
-        elif not self._paused_reading:
-            # The client pipelines: hold it back, or it could fill our memory while its first answer is under way.
+
+    def _hold_back(self) -> None:
+        if not self._paused_reading and not self.transport.is_closing():
             self._paused_reading = True
             self.transport.pause_reading()
 

@@ -18,6 +18,8 @@ import enum
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from pilothouse.gateway import answers
 from pilothouse.gateway.heads import client_head, trace_lines
 from pilothouse.gateway.routing_table import Candidate, ModelEntry
@@ -25,7 +27,7 @@ from pilothouse.gateway.tracing import begin_span, end_span, engine_trace
 from pilothouse.model.errors import Refusal
 from pilothouse.model.ids import ReplicaId, RequestId
 from pilothouse.model.requests import Route, Usage
-from pilothouse.model.units import DurationNs
+from pilothouse.model.units import DurationNs, seconds
 from pilothouse.policy.retry import Failure, classify_loss
 from pilothouse.telemetry import genai_names
 from pilothouse.telemetry.catalogue import DisconnectPhase, Reason
@@ -166,6 +168,8 @@ class Exchange:
         else:
             self._phase = _CONNECTING
             self._pending = replica.connect(self, self._delays.connect_s)
+            # What is armed is the client's own time-out, for being idle or for its body. Connecting has one of its own.
+            self._arm(DurationNs(2 * seconds(self._delays.connect_s)))
 
     def on_connected(self, connection: "UpstreamConnection") -> None:
         """The connection that was asked for is there."""
@@ -177,7 +181,12 @@ class Exchange:
         body, deployment = self._body, candidate.deployment
         if body.stream or deployment.progress_field is not None:
             self._added = inference_body.additions(body, self._route, deployment)
-        data = inference_body.for_engine(body, deployment, self._added)
+        try:
+            data = inference_body.for_engine(body, deployment, self._added)
+        except msgspec.DecodeError as error:
+            connection.abort()
+            self._fail(inference_body.unreadable(error))
+            return
         client, trace = self._client, self._request.trace
         if self._span is not None:
             trace = engine_trace(self._span, trace)
@@ -343,6 +352,8 @@ class Exchange:
             self._phase = Phase.PASSING
             data, self._collected = b"".join(collected), None
             self._client.transport.write(self._head(length=self._declared_length()))
+            if not self._client.writable:
+                self.client_paused()
         if data:
             self._client.transport.write(data if self._declared_length() is not None else self._framed(data))
 

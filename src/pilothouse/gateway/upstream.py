@@ -146,7 +146,7 @@ class UpstreamConnection(asyncio.Protocol):
         if owner is None:
             return
         self.owner = None
-        if self.parser.close():
+        if exc is None and self.parser.close():
             try:
                 owner.on_upstream_data()
             except Exception as error:

@@ -7,7 +7,7 @@ After that whole events go on as they came; only one with a usage in it is looke
 from pilothouse.model.requests import Usage
 from pilothouse.wire import openai
 from pilothouse.wire.openai import Content
-from pilothouse.wire.sse import EventCutter, split
+from pilothouse.wire.sse import EventCutter, end_of_event
 
 MAX_HELD_BYTES = 64 * 1024
 """Up to 64 KiB of opening events are held back; more is not an opening."""
@@ -61,17 +61,21 @@ class EventRelay:
     def _hold(self, events: bytes) -> bytes:
         """Hold `events` back until there is content among them, and nothing after an error."""
         held = self._held
-        for event in split(events) if self.failure is None else ():
-            if not self.begun:
-                if self._hides_progress and _PROGRESS in event:
-                    continue
-                content = openai.content_of_event(event)
-                if content is Content.ERROR:
-                    self.failure = event
-                    return b""
-                self.begun = content is not Content.NONE
-                self.content_seen = content is Content.SOME
+        start = 0 if self.failure is None else len(events)
+        while start < len(events) and not self.begun:
+            end = end_of_event(events, start)
+            event = events[start:end]
+            start = end
+            if self._hides_progress and _PROGRESS in event:
+                continue
+            content = openai.content_of_event(event)
+            if content is Content.ERROR:
+                self.failure = event
+                return b""
+            self.begun = content is not Content.NONE
+            self.content_seen = content is Content.SOME
             held.append(event)
+        held.append(events[start:])
         if not self.begun and sum(map(len, held)) > MAX_HELD_BYTES:
             self.begun = True
         if not self.begun:

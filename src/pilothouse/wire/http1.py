@@ -20,6 +20,10 @@ MAX_RESPONSE_BYTES_AT_ONCE = 1 << 60
 MAX_RESPONSE_HEAD_BYTES = 64 * 1024
 """64 KiB, above every engine's and hosted API's heads; an upstream beyond it is broken."""
 
+MAX_FRAMING_PER_BODY_BYTE = 16
+"""Bytes of chunk sizes, extensions and trailers for each byte of a body, beside a head's worth of them: what Go's
+reader allows a chunk. A chunk of one byte needs five."""
+
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 REASONS: dict[int, bytes] = {
@@ -104,6 +108,7 @@ class RequestParser:
     __slots__ = (
         "_body",
         "_body_bytes",
+        "_framing_bytes",
         "_has_length",
         "_headers",
         "_known",
@@ -138,6 +143,7 @@ class RequestParser:
         self._has_length = False
         self._upgraded = False
         self._body_bytes = 0
+        self._framing_bytes = 0
         self.complete: deque[Request] = deque()
         self.current: Request | None = None
         self.in_message = False
@@ -165,6 +171,7 @@ class RequestParser:
             return
         in_head = self.in_message and self.current is None
         starts_message = not self.in_message
+        in_body, body_bytes = self.current is not None, self._body_bytes
         done = len(self.complete)
         # A head that came in one small read cannot be too large: the usual case is not measured.
         self._may_be_large = in_head or len(data) > self._max_head_bytes
@@ -192,13 +199,18 @@ class RequestParser:
             elif self.in_message and self.current is None:
                 # A header that is not finished reaches no callback, so an unfinished head is counted as it is fed.
                 # (One that began behind another request in the same read is counted from the next read on.)
-                if in_head:
-                    self._unfinished_head_bytes += len(data)
+                if len(self.complete) > done:
+                    self._unfinished_head_bytes = 0
                 else:
-                    alone = starts_message and len(self.complete) == done
-                    self._unfinished_head_bytes = len(data) if alone else 0
+                    self._unfinished_head_bytes = len(data) + (self._unfinished_head_bytes if in_head else 0)
                 if self._unfinished_head_bytes > self._max_head_bytes:
                     self.refusal = _head_too_large(self._max_head_bytes)
+            elif in_body and self.current is not None and len(self.complete) == done:
+                # Nor does a trailer that is not finished reach one; and extensions could go on for ever.
+                self._framing_bytes += len(data) - (self._body_bytes - body_bytes)
+                if self._framing_bytes > self._max_head_bytes + MAX_FRAMING_PER_BODY_BYTE * self._body_bytes:
+                    message = "The body has chunk extensions or trailers out of all proportion."
+                    self.refusal = Refusal(code="malformed_http", message=message)
 
     def _learn(self, data: bytes, request: Request) -> None:
         """One whole request came in one read: the next may have the same head."""
@@ -257,7 +269,7 @@ class RequestParser:
             raise self._refuse(Refusal(code="malformed_http", message="HTTP/1.1 needs exactly one host header."))
         self.current = request
         self._body = []
-        self._body_bytes = 0
+        self._body_bytes = self._framing_bytes = 0
 
     def _take_apart(self, request: Request, name: bytes, value: bytes) -> None:
         """Note, or check, a header that belongs to this message alone."""
@@ -321,6 +333,10 @@ def _body_too_large(limit: int) -> Refusal:
     return Refusal(code="body_too_large", message=f"The request body is larger than {limit} bytes.")
 
 
+_WITHOUT_BODY = (204, 304)
+"""Answers that end with their head, whatever length it names (RFC 9112, 6.3)."""
+
+
 class ResponseError(Exception):
     """Raised by `ResponseParser.feed`: the upstream does not speak HTTP/1.1."""
 
@@ -347,19 +363,26 @@ class ResponseParser:
         "_known",
         "_last_headers",
         "_last_status",
+        "_own_pieces",
         "_parser",
         "_taken_again",
+        "_trailer_bytes",
         "body",
         "chunked",
         "complete",
         "content_length",
         "headers",
         "keep_alive",
+        "on_body",
         "status",
         "surplus",
     )
 
     def __init__(self) -> None:
+        self.body: list[bytes] = []
+        # httptools' callback for a piece of the body, unchunked. The list's own method: a chunk for each event of a
+        # stream comes this way, and a method of ours would cost as much as the rest that is done for the event.
+        self.on_body = self.body.append
         self._parser = httptools.HttpResponseParser(self)
         self._known = KnownHead()
         self._last_status = 0
@@ -368,11 +391,12 @@ class ResponseParser:
         self._taken_again = False
         self._head_bytes = 0
         self._headers_bytes = 0
+        self._trailer_bytes = 0
+        self._own_pieces = 0  # of the body, where others came behind it
         self.status = 0
         self.content_length: int | None = None
         self.chunked = False
         self.headers: list[Header] = []
-        self.body: list[bytes] = []
         self.complete = False
         self.keep_alive = False
         self.surplus = False
@@ -383,16 +407,17 @@ class ResponseParser:
             self._taken_again = self.complete = False  # the parser has seen nothing of it
             self.status = 0
             self.headers = []
-            self.body = []
+            self.body.clear()
             return
         self._head_bytes = 0
         self._headers_bytes = 0
+        self._trailer_bytes = 0
         self._interim = False
         self.status = 0
         self.content_length = None
         self.chunked = False
         self.headers = []
-        self.body = []
+        self.body.clear()
         self.complete = False
 
     def again(self, data: bytes) -> bytes | None:
@@ -423,17 +448,25 @@ class ResponseParser:
             raise (error.__context__ or error) from None
         except httptools.HttpParserError as error:
             raise ResponseError(str(error)) from error
+        if self.surplus:
+            del self.body[self._own_pieces :]
         if self.status == 0:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_RESPONSE_HEAD_BYTES:
                 raise _head_of_response_too_large()
         elif fresh:
             self._learn(data)
+        elif not self.body:
+            self._trailer_bytes += len(data)
+            if self._trailer_bytes > MAX_RESPONSE_HEAD_BYTES:
+                raise ResponseError(f"the trailers are larger than {MAX_RESPONSE_HEAD_BYTES} bytes")
+        elif self._trailer_bytes:
+            self._trailer_bytes = 0  # they were the size of a chunk
 
     def _learn(self, data: bytes) -> None:
         """One whole response came in one read: the next may have the same head."""
         plain = self.complete and self.keep_alive and not self.surplus and not self._interim
-        if plain and self.content_length is not None:
+        if plain and self.content_length is not None and self.status not in _WITHOUT_BODY:
             self._known.learn(data)
             self._last_status, self._last_headers = self.status, self.headers
         else:
@@ -445,7 +478,7 @@ class ResponseParser:
         if not body:
             return b""
         data = body[0] if len(body) == 1 else b"".join(body)
-        self.body = []
+        body.clear()
         return data
 
     def close(self) -> bool:
@@ -461,6 +494,7 @@ class ResponseParser:
         """A first byte of a response is there."""
         if self.complete:
             self.surplus = True
+            self._own_pieces = len(self.body)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A whole header, or a trailer, which is dropped."""
@@ -482,18 +516,15 @@ class ResponseParser:
         if self.surplus:
             return
         status = self._parser.get_status_code()
-        if 100 <= status < 200:
+        if status < 200:
+            if status < 100:
+                raise ResponseError(f"{status} is no status")
             self._interim = True
             self.headers = []
             self.content_length = None
             return
         self.status = status
         self.keep_alive = self._parser.should_keep_alive()
-
-    def on_body(self, data: bytes) -> None:
-        """A piece of the body, unchunked."""
-        if not self.surplus:
-            self.body.append(data)
 
     def on_message_complete(self) -> None:
         """The response has ended, or an interim one has."""

@@ -10,9 +10,13 @@ import msgspec
 from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import DeploymentView
 from pilothouse.model.requests import Route
+from pilothouse.wire.long_strings import without_long_strings
 
 MAX_MODEL_NAME_BYTES = 256
 """Longer than any name in use; the name goes into messages and look-ups."""
+
+LARGE_BODY_BYTES = 32 * 1024
+"""From here on it pays to read a body without its long strings."""
 
 _USAGE_ASKED = b'"stream_options":{"include_usage":true}'
 _OUTPUT_LIMIT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -26,7 +30,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InferenceBody:
-    """One request body. `fields` are the top-level fields as raw JSON; `max_output_tokens` is 0 where not given."""
+    """One request body. `max_output_tokens` is 0 where not given.
+
+    `fields` are the top-level fields as raw JSON; those of a large body lack what stands in their long strings (see
+    `whole_fields`).
+    """
 
     __slots__ = ("asks_usage", "data", "fields", "max_output_tokens", "model", "stream")
 
@@ -38,6 +46,10 @@ class InferenceBody:
         self.asks_usage = False
         self.max_output_tokens = 0
 
+    def whole_fields(self) -> dict[str, msgspec.Raw]:
+        """The top-level fields with all that stands in them. Raises msgspec.DecodeError if a long string is invalid."""
+        return self.fields if len(self.data) < LARGE_BODY_BYTES else _decode_object(self.data)
+
 
 def read(data: bytes, route: Route) -> InferenceBody | Refusal:
     """Decode `data` as the body of a request to `route`, or say what is wrong with it."""
@@ -45,17 +57,17 @@ def read(data: bytes, route: Route) -> InferenceBody | Refusal:
         # msgspec skips over text inside raw values without looking at its encoding; two parsers could disagree on it.
         if not data.isascii():
             str(data, "utf-8")
-        fields = _decode_object(data)
     except UnicodeDecodeError as error:
         return Refusal(code="invalid_json", message=f"The body is not UTF-8: byte {error.start} is invalid.")
-    except msgspec.ValidationError:
-        return Refusal(code="invalid_json", message="The body must be one JSON object.")
-    except msgspec.DecodeError as error:
-        return Refusal(code="invalid_json", message=f"The body could not be parsed as JSON: {error}.")
-    except RecursionError:
-        return Refusal(code="invalid_json", message="The body is nested too deeply.")
-    if not _keys_are_unique(data, fields):
-        return Refusal(code="duplicate_key", message="A top-level key of the body is repeated; send each key once.")
+    fields: dict[str, msgspec.Raw] | Refusal
+    if len(data) < LARGE_BODY_BYTES:
+        fields = _read_fields(data)
+    else:
+        fields = _read_fields(without_long_strings(data))
+        if isinstance(fields, Refusal):
+            fields = _read_fields(data)  # to say at which byte it is wrong, or to tell long keys apart
+    if isinstance(fields, Refusal):
+        return fields
     raw_model = fields.get("model")
     if raw_model is None:
         return Refusal(code="missing_required_parameter", message="You must provide a model parameter.", param="model")
@@ -73,6 +85,25 @@ def read(data: bytes, route: Route) -> InferenceBody | Refusal:
     if refusal is None and not fields.keys().isdisjoint(_OUTPUT_LIMIT_FIELDS):
         refusal = _read_output_limit(body)
     return refusal or body
+
+
+def _read_fields(text: bytes) -> dict[str, msgspec.Raw] | Refusal:
+    try:
+        fields = _decode_object(text)
+    except msgspec.ValidationError:
+        return Refusal(code="invalid_json", message="The body must be one JSON object.")
+    except msgspec.DecodeError as error:
+        return unreadable(error)
+    except RecursionError:
+        return Refusal(code="invalid_json", message="The body is nested too deeply.")
+    if not _keys_are_unique(text, fields):
+        return Refusal(code="duplicate_key", message="A top-level key of the body is repeated; send each key once.")
+    return fields
+
+
+def unreadable(error: msgspec.DecodeError) -> Refusal:
+    """What a client is told about a body that is not JSON."""
+    return Refusal(code="invalid_json", message=f"The body could not be parsed as JSON: {error}.")
 
 
 def _read_stream(body: InferenceBody, route: Route) -> Refusal | None:
@@ -180,6 +211,7 @@ def for_engine(body: InferenceBody, deployment: DeploymentView, added: Additions
     """The body to send to an engine: the client's own bytes unless a field has to change.
 
     The model gets the name under which the deployment serves it, and the engine's internal fields are taken out.
+    Raises msgspec.DecodeError where that needs a field's whole text and a long string in it is invalid.
     """
     fields, served_model = body.fields, deployment.served_model
     renamed = served_model is not None and served_model != body.model
@@ -189,6 +221,7 @@ def for_engine(body: InferenceBody, deployment: DeploymentView, added: Additions
         if "stream_options" not in fields:
             opening = body.data.index(b"{") + 1
             return b"{%b,%b" % (_USAGE_ASKED, body.data[opening:])
+    fields = body.whole_fields()
     edited: dict[str, object] = {name: raw for name, raw in fields.items() if name not in deployment.reserved_fields}
     if renamed:
         edited["model"] = served_model

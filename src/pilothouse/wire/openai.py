@@ -209,9 +209,8 @@ def error_of_event(event: bytes) -> tuple[int | None, bytes]:
 def usage_of_events(events: bytes, before: Usage | None = None) -> Usage | None:
     """The usage after whole `events`, given what was known `before`; an event that cannot be read changes nothing."""
     usage = before
-    for event in sse.split(events):
-        if _USAGE in event:
-            usage = _usage_of_event(sse.data_of(event), usage)
+    for start, end in sse.spans_with(events, _USAGE):
+        usage = _usage_of_event(sse.data_of(events[start:end]), usage)
     return usage
 
 
@@ -231,21 +230,17 @@ def without_usage(events: bytes) -> bytes:
     choices: that one stays and loses the field.
     """
     kept: list[bytes] = []
-    for event in sse.split(events):
-        if _USAGE not in event:
-            kept.append(event)
-            continue
-        data = sse.data_of(event)
+    done = 0
+    for start, end in sse.spans_with(events, _USAGE):
         try:
-            fields = _decode_fields(data)
+            fields = _decode_fields(sse.data_of(events[start:end]))
         except _UNDECODABLE:
-            kept.append(event)
             continue
-        if "usage" not in fields:
-            kept.append(event)
-        elif bytes(fields.get("choices", b"")) == b"[]":
-            continue
-        else:
-            del fields["usage"]
-            kept.append(sse.event(_encode(fields)))
+        if "usage" in fields:
+            kept.append(events[done:start])
+            done = end
+            if bytes(fields.get("choices", b"")) != b"[]":
+                del fields["usage"]
+                kept.append(sse.event(_encode(fields)))
+    kept.append(events[done:])
     return b"".join(kept)

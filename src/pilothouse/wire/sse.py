@@ -3,6 +3,8 @@
 Events end at an empty line; lines end with LF, CRLF or CR (WHATWG HTML, 9.2.5). Whole events go on as they came.
 """
 
+from collections.abc import Iterator
+
 MAX_EVENT_BYTES = 1024 * 1024
 """1 MiB: far above an event with many log-probabilities. A longer one is passed on in pieces, unexamined."""
 
@@ -64,21 +66,44 @@ def split(events: bytes) -> list[bytes]:
         pieces = [part + b"\n\n" for part in parts]
         return [*pieces, last] if last else pieces
     pieces = []
-    while events:
-        end = _first_boundary(events)
-        pieces.append(events[:end])
-        events = events[end:]
+    start = 0
+    while start < len(events):
+        end = end_of_event(events, start)
+        pieces.append(events[start:end])
+        start = end
     return pieces
 
 
-def _first_boundary(data: bytes) -> int:
-    """The offset behind the first event boundary in `data`, its length if there is none."""
-    best = len(data)
-    for boundary in (b"\n\n", b"\r\r", b"\n\r\n", b"\r\n\r\n"):
-        found = data.find(boundary)
+def end_of_event(events: bytes, start: int) -> int:
+    """The offset behind the event that begins at `start`, with its boundary; the end of `events` if it has none."""
+    usual = events.find(b"\n\n", start)
+    best = usual + 2 if usual >= 0 else len(events)
+    if events.find(b"\r", start, best) < 0:
+        return best
+    for boundary in (b"\r\r", b"\n\r\n", b"\r\n\r\n"):
+        found = events.find(boundary, start, best)
         if found >= 0:
-            best = min(best, found + len(boundary))
+            best = found + len(boundary)
     return best
+
+
+def spans_with(events: bytes, marker: bytes) -> Iterator[tuple[int, int]]:
+    """Where the events that hold `marker` begin and end, without cutting the others apart."""
+    found = events.find(marker)
+    if found < 0:
+        return
+    usual = b"\r" not in events
+    start = end = 0
+    while found >= 0:
+        if usual:
+            before = events.rfind(b"\n\n", end, found)
+            start = before + 2 if before >= 0 else end
+            end = end_of_event(events, found)
+        else:
+            while end <= found:
+                start, end = end, end_of_event(events, end)
+        yield start, end
+        found = events.find(marker, end)
 
 
 def data_of(event: bytes) -> bytes:

@@ -10,6 +10,8 @@ IDS = [f"req_{number:012x}" for number in range(4000)]
 def test_the_same_seed_request_and_purpose_draw_the_same() -> None:
     first = [Draws(1).below(10, each, "replica") for each in IDS]
     assert first == [Draws(1).below(10, each, "replica") for each in IDS]
+    draws = Draws(1)
+    assert first == [draws.below(10, each, "replica") for each in IDS]
     assert first != [Draws(2).below(10, each, "replica") for each in IDS]
     assert first != [Draws(1).below(10, each, "arm") for each in IDS]
 

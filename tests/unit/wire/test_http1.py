@@ -71,6 +71,9 @@ class TestRequests:
         head = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
         assert one(head + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: 1\r\n\r\n").body == b"abcde"
 
+    def test_a_body_may_say_that_it_is_not_compressed(self) -> None:
+        assert one(post(b"Content-Encoding: Identity\r\n", b"abc")).body == b"abc"
+
     def test_a_body_in_pieces(self) -> None:
         whole = post(body=b"abcdef")
         found = fed(whole[:-4])
@@ -162,6 +165,40 @@ def test_a_head_that_never_ends_is_refused_when_it_is_too_large() -> None:
         found.feed(b"x" * 100)
     assert found.refusal is not None
     assert found.refusal.code == "head_too_large"
+
+
+def test_heads_cut_by_reads_that_hold_several_are_counted_one_by_one() -> None:
+    whole = post(b"X: %b\r\n" % (b"y" * 60)) * 30
+    found = fed(*(whole[at : at + 300] for at in range(0, len(whole), 300)), head=200)
+    assert found.refusal is None
+    assert len(found.complete) == 30
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"0\r\nX: ", b"0\r\n", b"5;", b"5;name=", b"5\r\nhello\r\n0\r\nX: "])
+def test_trailers_and_extensions_that_never_end_are_refused(begun: bytes) -> None:
+    """The parser beneath keeps an unfinished trailer, and copies it whenever more of it comes."""
+    found = fed(CHUNKED + begun)
+    more = b"y: z\r\n" * 10 if begun == b"0\r\n" else b"y" * 60
+    reads = 0
+    while found.refusal is None and reads < 100:
+        found.feed(more)
+        reads += 1
+    assert found.refusal is not None
+    assert found.refusal.code == "malformed_http"
+    assert reads * 60 <= 1024 + 16 * 5 + 60
+
+
+def test_the_smallest_chunks_and_some_trailers_are_not() -> None:
+    small = [b"1;a=b\r\nx\r\n"] * 900
+    found = fed(CHUNKED, *small, b"0\r\nX: y\r\n", b"Z: " + b"z" * 500, b"\r\n\r\n")
+    assert found.refusal is None
+    assert found.complete[0].body == b"x" * 900
+    found.feed(CHUNKED + b"0\r\n")
+    found.feed(b"\r\n" + CHUNKED)  # the end of one body, and a head
+    assert (found.refusal, len(found.complete)) == (None, 2)
 
 
 def test_a_chunked_body_that_grows_too_large_is_refused() -> None:
@@ -306,11 +343,32 @@ class TestResponses:
             b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nA: " + b"x" * (MAX_RESPONSE_HEAD_BYTES + 1),
             b"HTTP/1.1 200 OK\r\nA: " + b"x" * (MAX_RESPONSE_HEAD_BYTES + 1) + b"\r\n\r\n",
+            b"HTTP/1.1 000 None\r\nContent-Length: 0\r\n\r\n",
+            b"HTTP/1.1 099 None\r\nContent-Length: 0\r\n\r\n",
         ],
     )
     def test_what_is_not_http_is_an_error(self, data: bytes) -> None:
         with pytest.raises(ResponseError):
             ResponseParser().feed(data)
+
+    def test_trailers_that_never_end_are_an_error(self) -> None:
+        found = ResponseParser()
+        found.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ")
+        for _ in range(2):
+            found.feed(b"y" * (MAX_RESPONSE_HEAD_BYTES // 2))
+        with pytest.raises(ResponseError):
+            found.feed(b"y")
+
+    def test_chunks_that_come_apart_from_their_sizes_are_none(self) -> None:
+        found = ResponseParser()
+        found.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(25_000):
+            found.feed(b"5\r\n")
+            found.feed(b"hello\r\n")
+            assert found.take_body() == b"hello"
+        for _ in range(2):
+            found.feed(b"3\r\nabc\r\n")
+            assert found.take_body() == b"abc"
 
     def test_the_same_head_again_gives_the_body_at_once(self) -> None:
         found = ResponseParser()
@@ -329,6 +387,8 @@ class TestResponses:
             b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\na",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
             b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na",
+            b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n",
+            b"HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
         ],
     )
     def test_only_plain_heads_are_learned(self, data: bytes) -> None:

@@ -82,4 +82,4 @@ def test_without_the_extra_it_says_what_to_install(
     text = tmp_path / "text.txt"
     text.write_text("x")
     assert run("test", str(text)) == Exit.ERROR
-    assert "pip install 'pilothouse[filter]'" in capsys.readouterr().err
+    assert "pip install 'pilothouse[filters]'" in capsys.readouterr().err

@@ -42,7 +42,7 @@ class CompiledFilter:
             self.enforcing = Matcher(acting, engine) if acting.actions else None
             self.monitoring = Matcher(counting, engine) if counting.actions else None
         except ImportError as error:
-            raise ExtraMissingError(f"{error.name} is not installed: pip install 'pilothouse[filter]'") from error
+            raise ExtraMissingError(f"{error.name} is not installed: pip install 'pilothouse[filters]'") from error
 
     @property
     def idle(self) -> bool:

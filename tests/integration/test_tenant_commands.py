@@ -92,3 +92,33 @@ def test_usage_is_told_in_every_form(pilothouse: "Pilothouse") -> None:
 @pytest.mark.parametrize("arguments", [("tenants", "list"), ("keys", "list"), ("usage",)])
 def test_a_fleet_that_does_not_run_is_said(pilothouse: "Pilothouse", arguments: tuple[str, ...]) -> None:
     assert "not running" in pilothouse.attempt(*arguments).stderr
+
+
+def test_limits_hold_for_all_workers_together_and_every_turn_is_on_record(pilothouse: "Pilothouse") -> None:
+    pilothouse.run("up", pilothouse.fake_fleet(), "--set", "gateway.workers=2", "--detach")
+    pilothouse.run("tenants", "create", "web", "--organisation", "acme", "--requests-per-minute", "5")
+    secret = pilothouse.run("keys", "create", "web").strip()
+    pilothouse.wait_for(lambda: status_with(pilothouse, secret) == 200, "the key is known")
+    question = {"model": "fake", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
+    statuses = []
+    for stream in (False, True) * 5:
+        # A connection each, so that both workers get some.
+        answer = httpx2.post(
+            f"{pilothouse.url()}/v1/chat/completions",
+            json={**question, "stream": stream},
+            headers={"authorization": f"Bearer {secret}"},
+            timeout=10.0,
+            trust_env=False,
+        )
+        statuses.append(answer.status_code)
+        if answer.status_code == 429:
+            assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+            assert int(answer.headers["retry-after"]) >= 1
+            assert answer.headers["x-ratelimit-limit-requests"] == "5"
+    assert statuses.count(200) == 5, statuses
+
+    def usage() -> list[dict[str, Any]]:
+        return [row for row in json.loads(pilothouse.run("usage", "--json")) if row["tenant"] == "web"]
+
+    pilothouse.wait_for(lambda: bool(usage()) and usage()[0]["turns"] == 5, "the turns are in the ledger")
+    assert usage()[0]["output_tokens"] == 15

@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pilothouse.gateway.exchange import Exchange, Phase
+from pilothouse.gateway.exchange import Exchange
+from pilothouse.gateway.exchange_record import Phase
 from pilothouse.model.units import SECOND, DurationNs
 from pilothouse.telemetry import catalogue
 from plane_world import Client, Engine, PlaneWorld

@@ -7,9 +7,10 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pilothouse.model.ids import KeyId, OrganisationId, TenantId
+from pilothouse.model.leases import LeaseAnswers, LimitKind
 from pilothouse.model.tenants import BudgetLimit, Key, Limits, Organisation, Period, RateLimit, Tenant, TenantDirectory
 from pilothouse.model.units import SECOND, DurationNs
-from pilothouse.policy.limits.authority import LeaseAnswers, LeaseAuthority, LimitKind
+from pilothouse.policy.limits.authority import LeaseAuthority
 from pilothouse.policy.limits.lease import Lease, LeaseSettings
 from pilothouse.policy.limits.lease_book import LeaseBook
 from pilothouse.policy.limits.leased_plan import ASK, LeasedPlan

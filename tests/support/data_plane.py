@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hmac
+import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -15,20 +16,28 @@ from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
+from pilothouse.gateway.turn_log import TurnLog
+from pilothouse.gateway.turns import Turns
 from pilothouse.model.fleet import (
     DeploymentView,
     Endpoint,
     FleetSnapshot,
-    KeyView,
     ModelView,
     ReplicaState,
     ReplicaView,
 )
-from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
+from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, OrganisationId, ReplicaId, TenantId
+from pilothouse.model.ledger import LedgerRow
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import GatewayLimits
+from pilothouse.model.tenants import NO_LIMITS, Key, Limits, Organisation, Tenant, TenantDirectory
 from pilothouse.model.units import SECOND, MonotonicNs
+from pilothouse.policy.limits.authority import LeaseAuthority
+from pilothouse.policy.limits.lease import LeaseSettings
+from pilothouse.policy.limits.lease_book import LeaseBook
 from pilothouse.runtime.timer_wheel import TimerWheel
+from pilothouse.store.lease_exchange import LeaseExchange, LocalAuthority
+from pilothouse.store.spool import SpoolReader, SpoolWriter
 from pilothouse.telemetry import catalogue
 from pilothouse.telemetry.board import BoardWriter, board_path, read_boards
 from pilothouse.telemetry.traces import Traces
@@ -61,9 +70,26 @@ def snapshot(ports: Sequence[int], version: int = 1, **deployment: Any) -> Fleet
         **deployment,
     }
     model = ModelView(name=ModelName(MODEL), created=1_700_000_000, deployments=(DeploymentView(**fields),))
-    digest = hmac.digest(PEPPER, KEY.encode(), "sha256").hex()
-    key = KeyView(id=KeyId("key_1"), tenant=TenantId("tests"), digest=digest)
-    return FleetSnapshot(fleet=FleetName("tests"), version=version, models=(model,), keys=(key,))
+    return FleetSnapshot(fleet=FleetName("tests"), version=version, models=(model,))
+
+
+def directory_of_tests(
+    limits: Limits = NO_LIMITS,
+    *,
+    key: Mapping[str, Any] | None = None,
+    tenant: Mapping[str, Any] | None = None,
+    version: int = 1,
+) -> TenantDirectory:
+    """One organisation with one tenant, whose key is `KEY`; `limits` are the key's own."""
+    acme = OrganisationId("acme")
+    web = TenantId("tests")
+    digest = hmac.digest(PEPPER, KEY.encode(), "sha256")
+    return TenantDirectory(
+        version=version,
+        organisations=(Organisation(id=acme, name="Acme"),),
+        tenants=(Tenant(id=web, organisation=acme, name="Tests", **(tenant or {})),),
+        keys=(Key(id=KeyId("key_1"), tenant=web, digest=digest, limits=limits, **(key or {})),),
+    )
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -122,6 +148,10 @@ class RunningPlane:
     def turn(self, seconds: float) -> None:
         """Let the wheel believe that it is so much later than it last was."""
         self.plane.wheel.turn(MonotonicNs(self.plane.wheel.now + round(seconds * SECOND)))
+
+    def turns(self) -> list[LedgerRow]:
+        """What is on record."""
+        return [row for each in SpoolReader(self._board_dir / "spool").segments() for row in each.read(1000)]
 
     async def send(self, data: bytes) -> "Wire":
         """A raw connection on which `data` has been sent."""
@@ -229,8 +259,9 @@ async def data_plane(
     origins: tuple[str, ...] = (),
     access_log: AccessLog | None = None,
     traces: Traces | None = None,
+    tenants: TenantDirectory | None = None,
 ) -> AsyncIterator[RunningPlane]:
-    """Serve `fleet` on a free port. At the end nothing may be in flight and no task left."""
+    """Serve `fleet` to `tenants` on a free port. At the end nothing may be in flight and no task left."""
     loop = asyncio.get_running_loop()
     board = BoardWriter(board_path(board_dir, 0), worker=0)
     plane = DataPlane(
@@ -246,12 +277,23 @@ async def data_plane(
         traces=traces,
     )
     plane.apply(fleet)
+    plane.callers.use([tenants or directory_of_tests()])
+    book = LeaseBook("tests", LeaseSettings())
+    leases = LeaseExchange(
+        book, LocalAuthority(LeaseAuthority("life", 0, LeaseSettings().term // 1000)), interval_s=0.01
+    )
+    turn_log = TurnLog(SpoolWriter(board_dir / "spool", f"tests-{os.urandom(4).hex()}"))
+    plane.turns = Turns(plane.callers, book, leases.ask, turn_log)
+    plane.turns.use_prices(fleet)
+    talking = loop.create_task(leases.run())
     server = await loop.create_server(lambda: ClientConnection(plane), "127.0.0.1", 0)
     running = RunningPlane(plane, server.sockets[0].getsockname()[1], board_dir)
     try:
         yield running
         await settled(running)
     finally:
+        talking.cancel()
+        turn_log.close()
         running.close_wires()
         server.close()
         for connection in list(plane.connections):

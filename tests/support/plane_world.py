@@ -14,7 +14,7 @@ from unittest import mock
 
 import httptools
 
-from data_plane import PEPPER, chat, request, snapshot
+from data_plane import PEPPER, chat, directory_of_tests, request, snapshot
 from pilothouse.gateway import answers, client_connection, exchange
 from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.exchange import Exchange
@@ -51,6 +51,9 @@ class Transport:
 
     def set_write_buffer_limits(self, high: int) -> None:
         """Taken note of by `slow`."""
+
+    def get_extra_info(self, name: str) -> object:
+        return {"peername": ("127.0.0.1", 9)}.get(name)
 
     def get_write_buffer_size(self) -> int:
         return len(self._unsent)
@@ -292,6 +295,7 @@ class PlaneWorld:
         self.plane.world = self
         self.plane._id_prefix = "req_0123456789ab"  # choices are drawn from ids, and are to be the same in every run
         self.plane.defect = lambda error, request: self.defects.append(error)  # type: ignore[method-assign]
+        self.plane.callers.use([directory_of_tests()])
         self._version = 0
         self.set_replicas(2)
 

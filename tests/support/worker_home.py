@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from data_plane import PEPPER, Wire, connect
+from data_plane import PEPPER, Wire, connect, directory_of_tests
 from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.ids import FleetName
 from pilothouse.model.spec import GatewayLimits
+from pilothouse.store.directory_file import write_directory
 from pilothouse.testing.processes import TestProcess, running_process
 
 
@@ -26,6 +27,7 @@ class WorkerHome:
         self.boards = directory / "board"
         self.boards.mkdir()
         self.pepper.write_bytes(PEPPER)
+        write_directory(directory / "tenants.bin", directory_of_tests())
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         self.lifeline_read, self.lifeline = os.pipe()
@@ -39,6 +41,9 @@ class WorkerHome:
             control_socket=str(directory / "control.sock"),
             board_dir=str(self.boards),
             pepper_path=str(self.pepper),
+            tenants_path=str(directory / "tenants.bin"),
+            revocations_path=str(directory / "revoked"),
+            spool_dir=str(directory / "spool"),
             limits=limits or GatewayLimits(),
         )
 

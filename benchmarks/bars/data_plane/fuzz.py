@@ -192,7 +192,7 @@ def _check_events(chance: random.Random, data: bytes) -> None:
         raise FindingError("bytes of the stream were lost or added")
     if b"".join(split(data)) != data:
         raise FindingError("splitting loses bytes")
-    relay = EventRelay(hides_usage=chance.random() < 0.5, hides_progress=True)
+    relay = EventRelay(Route.CHAT_COMPLETIONS, hides_usage=chance.random() < 0.5, hides_progress=True)
     for piece in _pieces(chance, data):
         relay.feed(piece)
     relay.close()

@@ -17,7 +17,6 @@ _Shape = TypeVar("_Shape")
 
 _STATUS_TIMEOUT_S = 5.0
 _RELOAD_TIMEOUT_S = 60.0
-_TENANTS_TIMEOUT_S = 15.0
 
 
 class _Error(msgspec.Struct):
@@ -67,7 +66,7 @@ class AdminClient:
         *,
         body: Mapping[str, Any] | None = None,
         params: Mapping[str, Any] | None = None,
-        timeout_s: float = _TENANTS_TIMEOUT_S,
+        timeout_s: float,
     ) -> _Shape:
         """Any call; a POST without a body sends an empty object."""
         if method == "POST" and body is None:

@@ -29,8 +29,9 @@ from pilothouse.model.errors import PilothouseError
 from pilothouse.model.spec import FleetSpec, ListenAddress
 from pilothouse.model.status import FleetStatus, ReloadResult
 from pilothouse.store.admin_token import ensure_admin_token
-from pilothouse.store.keys import KeyStore
 from pilothouse.store.ledger import Ledger
+from pilothouse.store.revocations import RevocationFile
+from pilothouse.store.tenants import TenantStore
 from pilothouse.telemetry import logs
 from pilothouse.telemetry.exposition import Exposition
 
@@ -77,7 +78,7 @@ async def serve(boot: ControllerBoot, env: Mapping[str, str]) -> None:
         return load_checked(file, boot.overrides, env).spec
 
     with (
-        KeyStore(paths.database, paths.pepper) as keys,
+        TenantStore(paths.database, paths.pepper, RevocationFile(paths.revocations)) as tenants,
         Ledger(paths.database) as ledger,
         socket.socket(fileno=boot.admin_fd) as listener,
     ):
@@ -86,13 +87,14 @@ async def serve(boot: ControllerBoot, env: Mapping[str, str]) -> None:
             paths,
             env=env,
             load_spec=load_spec,
-            load_keys=keys.list,
+            tenants=tenants,
+            ledger=ledger,
             progress=_LoggedProgress(),
             fleet_file=boot.fleet_file,
         )
         operations = _Operations(controller, boot.gateway, bound_address(listener))
-        tenants = TenantAdministration(keys.tenants, ledger, controller.reload_keys)
-        server = AdminServer(build_app(operations, token=ensure_admin_token(paths.admin_token), tenants=tenants))
+        administration = TenantAdministration(tenants, ledger, controller.refresh_tenants)
+        server = AdminServer(build_app(operations, token=ensure_admin_token(paths.admin_token), tenants=administration))
         stop = asyncio.Event()
         with _told_to_stop(stop, boot.lifeline_fd), _reloads(controller):
             serving = asyncio.get_running_loop().create_task(server.serve_on(listener))

@@ -16,6 +16,7 @@ from pilothouse.cli.exits import Exit
 from pilothouse.cli.limit_options import LimitOptions, limits_of
 from pilothouse.cli.output import CommandError, data_console, json_text, say
 from pilothouse.model.errors import PilothouseError
+from pilothouse.model.ids import KeyId, TenantId
 from pilothouse.model.ledger import UsageBy, UsageRow
 from pilothouse.model.tenant_records import KeyRecord, NewKey, TenantRecord
 from pilothouse.model.tenants import Limits, Scope, Tier
@@ -28,6 +29,10 @@ _Shape = TypeVar("_Shape")
 _Fleet = Annotated[str | None, Parameter(env_var="PILOTHOUSE_FLEET")]
 _Many = Parameter(consume_multiple=True)
 
+
+_TIMEOUT_S = 15.0
+_REVOKE_TIMEOUT_S = 3.0  # then the controller is as good as down
+_ACTOR = "pilothouse, without a controller"
 
 _SUMS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
@@ -160,7 +165,7 @@ def tenants_update(
 
 
 def tenants_revoke(id_: str, /, *, fleet: _Fleet = None) -> int:
-    """Accept no key of a tenant any more.
+    """Accept no key of a tenant any more: within a second, also while the controller is down.
 
     $ pilothouse tenants revoke web
 
@@ -168,8 +173,8 @@ def tenants_revoke(id_: str, /, *, fleet: _Fleet = None) -> int:
         id_: The tenant.
         fleet: The fleet, if several are running.
     """
-    revoked = _call(fleet, "POST", _path("tenants", id_, "revoke"), TenantRecord, {})
-    say(f"tenant {revoked.id} is revoked: none of its keys is accepted any more")
+    _revoke(fleet, "tenants", id_)
+    say(f"tenant {id_} is revoked: none of its keys is accepted any more")
     return Exit.OK
 
 
@@ -318,7 +323,7 @@ def keys_update(
 
 
 def keys_revoke(id_: str, /, *, fleet: _Fleet = None) -> int:
-    """Accept a key no more.
+    """Accept a key no more: within a second, also while the controller is down.
 
     $ pilothouse keys revoke key_0123456789abcdef01234567
 
@@ -326,8 +331,8 @@ def keys_revoke(id_: str, /, *, fleet: _Fleet = None) -> int:
         id_: The key's id, not its secret.
         fleet: The fleet, if several are running.
     """
-    revoked = _call(fleet, "POST", _path("keys", id_, "revoke"), KeyRecord, {})
-    say(f"{revoked.id} is revoked")
+    _revoke(fleet, "keys", id_)
+    say(f"{id_} is revoked")
     return Exit.OK
 
 
@@ -420,6 +425,7 @@ def _call(
     body: dict[str, Any] | None = None,
     *,
     params: dict[str, Any] | None = None,
+    timeout_s: float = _TIMEOUT_S,
 ) -> _Shape:
     async def ask() -> _Shape:
         from pilothouse.cli.admin_client import AdminClient
@@ -427,9 +433,28 @@ def _call(
 
         paths = chosen_fleet(fleet, os.environ)
         async with AdminClient(paths, require_running(paths)) as admin:
-            return await admin.call(method, path, shape, body=body, params=params)
+            return await admin.call(method, path, shape, body=body, params=params, timeout_s=timeout_s)
 
     return asyncio.run(ask())
+
+
+def _revoke(fleet: str | None, kind: str, id_: str) -> None:
+    """Revoke through the controller; without one in the database itself, and the workers hear of it all the same."""
+    try:
+        _call(fleet, "POST", _path(kind, id_, "revoke"), dict[str, Any], {}, timeout_s=_REVOKE_TIMEOUT_S)
+    except PilothouseError as error:
+        if error.code != "controller_unreachable":
+            raise
+        from pilothouse.cli.locate import chosen_fleet
+        from pilothouse.store.revocations import RevocationFile
+        from pilothouse.store.tenants import TenantStore
+
+        paths = chosen_fleet(fleet, os.environ)
+        with TenantStore(paths.database, paths.pepper, RevocationFile(paths.revocations)) as store:
+            if kind == "tenants":
+                store.revoke_tenant(TenantId(id_), _ACTOR)
+            else:
+                store.revoke_key(KeyId(id_), _ACTOR)
 
 
 def _path(kind: str, id_: str, *more: str) -> str:

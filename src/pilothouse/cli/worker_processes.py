@@ -79,6 +79,9 @@ def worker_specs(
     """The workers with these indices."""
     specs = []
     sample = boot.spec.access_log_sample
+    shared = boot.spec.shared_limits
+    if shared.open_share is None:
+        shared = msgspec.structs.replace(shared, open_share=1.0 / boot.spec.workers)
     for index in indices:
         worker = WorkerBoot(
             fleet=boot.fleet,
@@ -89,12 +92,16 @@ def worker_specs(
             control_socket=str(paths.control_socket),
             board_dir=str(paths.board_dir),
             pepper_path=str(paths.pepper),
+            tenants_path=str(paths.tenants),
+            revocations_path=str(paths.revocations),
+            spool_dir=str(paths.spool_dir),
             limits=boot.spec.limits,
             tls=boot.spec.tls,
             cors_origins=boot.spec.cors_origins,
             access_log_path=None if sample is None else str(paths.logs_dir / f"access-{index}.log"),
             access_log_sample=sample or 0.0,
             traces=boot.spec.traces,
+            shared_limits=shared,
         )
         name = f"{_PREFIX}{index}"
         specs.append(

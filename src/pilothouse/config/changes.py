@@ -8,7 +8,9 @@ import msgspec
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
-_OF_THE_WORKERS = tuple(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces"))
+_OF_THE_WORKERS = tuple(
+    f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces", "shared_limits")
+)
 _RESTART = " (takes effect with `pilothouse restart`)"
 
 
@@ -43,6 +45,7 @@ def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
     for line in _differences(_flat_settings(old), _flat_settings(new)):
         yield f"~ {line}{_RESTART if line.startswith(_OF_THE_WORKERS) else _NEXT_START}"
     yield from (f"~ {line}" for line in _differences(_flat_timeouts(old), _flat_timeouts(new)))
+    yield from (f"~ {line}" for line in _differences(_flat_prices(old), _flat_prices(new)))
 
 
 def _deployments(spec: FleetSpec) -> dict[str, DeploymentSpec]:
@@ -87,6 +90,7 @@ def _flat(deployment: DeploymentSpec) -> dict[str, Any]:
 
 
 def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
+    redis = spec.gateway.shared_limits.redis
     return {
         "fleet": spec.name,
         "gateway.listen": str(spec.gateway.listen),
@@ -95,6 +99,8 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         "gateway.access_log.sample": spec.gateway.access_log_sample,
         "gateway.traces": None if spec.gateway.traces is None else msgspec.to_builtins(spec.gateway.traces),
         "gateway.cors.origins": list(spec.gateway.cors_origins) or None,
+        "gateway.shared_limits.redis": None if redis is None else _Secret(redis),
+        "gateway.shared_limits.open_share": spec.gateway.shared_limits.open_share,
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
     }
@@ -104,6 +110,13 @@ def _flat_timeouts(spec: FleetSpec) -> dict[str, Any]:
     rules = {f"gateway.timeouts.{route}": rule for route, rule in spec.gateway.timeouts.items()}
     rules |= {f"models.{model.name}.timeouts": model.timeouts for model in spec.models}
     return {f"{path}.{name}": value for path, rule in rules.items() for name, value in _set(rule).items()}
+
+
+def _flat_prices(spec: FleetSpec) -> dict[str, Any]:
+    return {
+        f"models.{model.name}.price": None if model.price is None else msgspec.to_builtins(model.price)
+        for model in spec.models
+    }
 
 
 def _set(rule: Timeouts) -> dict[str, float]:

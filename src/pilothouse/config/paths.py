@@ -62,6 +62,21 @@ class FleetPaths(msgspec.Struct, frozen=True, kw_only=True):
         return self.state_dir / "snapshot.json"
 
     @property
+    def tenants(self) -> Path:
+        """The last published directory of tenants and keys, from which a worker starts without a controller."""
+        return self.state_dir / "tenants.bin"
+
+    @property
+    def revocations(self) -> Path:
+        """What has been revoked lately: read by the workers themselves, so that it needs no controller."""
+        return self.state_dir / "revoked"
+
+    @property
+    def spool_dir(self) -> Path:
+        """Turns on their way to the ledger."""
+        return self.state_dir / "spool"
+
+    @property
     def supervisor_record(self) -> Path:
         """Who runs the fleet. Under state, so that it is found from a session with another runtime directory."""
         return self.state_dir / "supervisor.json"

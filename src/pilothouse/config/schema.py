@@ -165,6 +165,9 @@ class UpstreamSection(_WithShortForm):
         return {"url": text}
 
 
+Price = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
 class DeploymentSection(Section):
     """A pinned way to serve the model: engine, weights or upstream, and how many replicas."""
 
@@ -228,6 +231,16 @@ class RoutingSection(Section):
     )
 
 
+class PriceSection(Section):
+    """What a model's tokens cost, for a million of them, in the currency of all prices of the fleet."""
+
+    input: Price = Field(default=0.0, description="A million input tokens.")
+    output: Price = Field(default=0.0, description="A million output tokens.")
+    cached_input: Price | None = Field(
+        default=None, description="A million input tokens that a cache had. Left out: as much as others."
+    )
+
+
 class ModelSection(_WithShortForm):
     """A model: its weights' source or a server's URL, or a mapping with its deployments."""
 
@@ -239,6 +252,7 @@ class ModelSection(_WithShortForm):
     deployments: list[DeploymentSection] = Field(min_length=1, description="The ways to serve it, one at least.")
     timeouts: TimeoutsSection = Field(default=TimeoutsSection(), description="Time-outs of this model.")
     routing: RoutingSection = Field(default=RoutingSection(), description="How its requests find their replica.")
+    price: PriceSection | None = Field(default=None, description="What its tokens cost. Left out: nothing.")
 
     @classmethod
     def widen(cls, text: str) -> dict[str, Any]:
@@ -331,6 +345,29 @@ class TracesSection(Section):
     )
 
 
+class SharedLimitsSection(Section):
+    """How limits are kept when several workers, or the gateways of several hosts, share them."""
+
+    redis: SecretText | None = Field(
+        default=None,
+        description="The URL of a Redis (or Valkey) that all hosts share, as a reference, for it has a password. Left "
+        "out: limits are of this host, and its controller keeps them.",
+        examples=["${env:REDIS_URL}"],
+    )
+    when_unavailable: Literal["open", "closed"] = Field(
+        default="open",
+        description="What a worker does that cannot reach the keeper of the limits once it has spent what it held: "
+        "`open` admits a share of each limit, `closed` nothing that a limit counts.",
+    )
+    open_share: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="The share of each limit that one worker then admits. Left out: one part for each worker.",
+    )
+
+
 class GatewaySection(Section):
     """The data plane: what clients call."""
 
@@ -348,6 +385,9 @@ class GatewaySection(Section):
     access_log: AccessLogSection | None = Field(default=None, description="The access log. Left out: none.")
     traces: TracesSection | None = Field(default=None, description="Traces. Left out: none.")
     cors: CorsSection | None = Field(default=None, description="Calls from web pages. Left out: none may.")
+    shared_limits: SharedLimitsSection = Field(
+        default=SharedLimitsSection(), description="How limits are kept that several workers share."
+    )
 
 
 class ControllerSection(Section):

@@ -9,7 +9,15 @@ from pilothouse.config.addresses import parse_listen
 from pilothouse.config.deployment_names import deployment_name
 from pilothouse.config.filter_building import BuiltFilters
 from pilothouse.config.problems import Problem, SpecPath
-from pilothouse.config.schema import DeploymentSection, FleetFile, TlsSection, UpstreamSection, WeightsSection
+from pilothouse.config.schema import (
+    DeploymentSection,
+    FleetFile,
+    PriceSection,
+    SharedLimitsSection,
+    TlsSection,
+    UpstreamSection,
+    WeightsSection,
+)
 from pilothouse.config.secret_references import SecretMissingError, resolve_secret
 from pilothouse.config.sources import absolute_source
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
@@ -23,12 +31,14 @@ from pilothouse.model.spec import (
     GatewaySpec,
     ModelSpec,
     RoutingSpec,
+    SharedLimitsSpec,
     Timeouts,
     TlsSpec,
     TracesSpec,
     UpstreamSpec,
     WeightsSpec,
 )
+from pilothouse.model.tenants import Price
 
 
 def build_spec(
@@ -49,6 +59,7 @@ def build_spec(
             ),
             timeouts=Timeouts(**section.timeouts.model_dump()),
             routing=msgspec.convert(section.routing.model_dump(mode="json"), RoutingSpec),
+            price=None if section.price is None else _price(section.price),
         )
         for name, section in file.models.items()
     )
@@ -62,6 +73,7 @@ def build_spec(
             tls=None if file.gateway.tls is None else builder.tls(file.gateway.tls),
             access_log_sample=None if file.gateway.access_log is None else file.gateway.access_log.sample,
             traces=None if file.gateway.traces is None else TracesSpec(**file.gateway.traces.model_dump()),
+            shared_limits=builder.shared_limits(file.gateway.shared_limits),
             cors_origins=tuple(file.gateway.cors.origins) if file.gateway.cors is not None else (),
             timeouts={Route(path): Timeouts(**each.model_dump()) for path, each in file.gateway.timeouts.items()},
         ),
@@ -95,6 +107,13 @@ class _Builder:
         client_ca = None if section.client_ca is None else self._path(section.client_ca)
         return TlsSpec(certificate=self._path(section.certificate), key=self._path(section.key), client_ca=client_ca)
 
+    def shared_limits(self, section: SharedLimitsSection) -> SharedLimitsSpec:
+        """Where limits are kept, and what is admitted without that."""
+        return SharedLimitsSpec(
+            redis=self._secret(section.redis, ("gateway", "shared_limits", "redis")),
+            open_share=section.open_share if section.when_unavailable == "open" else 0.0,
+        )
+
     def _path(self, text: str) -> str:
         return str(self._directory / Path(text).expanduser())
 
@@ -103,10 +122,23 @@ class _Builder:
         return WeightsSpec(source=source, sha256=section.sha256)
 
     def _upstream(self, section: UpstreamSection, path: SpecPath) -> UpstreamSpec:
-        key = None
-        if section.api_key is not None:
-            try:
-                key = resolve_secret(section.api_key, self._directory, self._env)
-            except SecretMissingError as error:
-                self.missing.append(Problem(path=path, message=str(error)))
-        return UpstreamSpec(url=section.url, model=section.model, api_key=key)
+        return UpstreamSpec(url=section.url, model=section.model, api_key=self._secret(section.api_key, path))
+
+    def _secret(self, reference: str | None, path: SpecPath) -> str | None:
+        if reference is None:
+            return None
+        try:
+            return resolve_secret(reference, self._directory, self._env)
+        except SecretMissingError as error:
+            self.missing.append(Problem(path=path, message=str(error)))
+            return None
+
+
+def _price(section: PriceSection) -> Price:
+    """In billionths, for a million tokens."""
+    cached = section.cached_input
+    return Price(
+        input=round(section.input * 1e9),
+        output=round(section.output * 1e9),
+        cached_input=None if cached is None else round(cached * 1e9),
+    )

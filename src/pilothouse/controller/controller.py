@@ -10,6 +10,8 @@ import msgspec
 from pilothouse.config.changes import changes
 from pilothouse.config.paths import FleetPaths
 from pilothouse.controller import snapshots
+from pilothouse.controller.accounting import Accounting
+from pilothouse.controller.directory_keeper import DirectoryKeeper
 from pilothouse.controller.engine_client import EngineClient
 from pilothouse.controller.fleet_status import fleet_status
 from pilothouse.controller.publisher import Publisher
@@ -19,10 +21,11 @@ from pilothouse.engines.registry import driver
 from pilothouse.model.control import ReplicaSuspected
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.events import DrainRequested, ReplicaAdopted, ReplicaHung, ReplicaRequested, SuspicionRaised
-from pilothouse.model.fleet import FleetSnapshot, KeyView, ReplicaState
+from pilothouse.model.fleet import FleetSnapshot, ReplicaState
 from pilothouse.model.ids import DeploymentName, ModelName, ReplicaId
 from pilothouse.model.spec import DeploymentSpec, FleetSpec
 from pilothouse.model.status import FleetStatus, ReloadResult
+from pilothouse.model.tenants import DirectoryChange
 from pilothouse.model.units import DurationNs, seconds
 from pilothouse.placement import host
 from pilothouse.placement.local import LocalPlacement
@@ -31,6 +34,8 @@ from pilothouse.policy import reconciliation
 from pilothouse.policy.reconciliation import PresentReplica
 from pilothouse.runtime.journal import Journal
 from pilothouse.runtime.live import monotonic_now
+from pilothouse.store.ledger import Ledger
+from pilothouse.store.tenants import TenantStore
 from pilothouse.telemetry.board import Boards, read_boards
 from pilothouse.telemetry.exposition import Exposition, expose
 
@@ -53,7 +58,8 @@ class Controller:
         paths: where its files are; they exist.
         env: the operator's environment.
         load_spec: reads and checks the fleet file again; raises PilothouseError.
-        load_keys: the keys there are now.
+        tenants: who may ask.
+        ledger: what turns cost.
         progress: hears of downloads too; each replica's detail shows its own.
         fleet_file: the file's path for display, `None` for the built-in fleet.
     """
@@ -65,16 +71,15 @@ class Controller:
         *,
         env: Mapping[str, str],
         load_spec: Callable[[], FleetSpec],
-        load_keys: Callable[[], tuple[KeyView, ...]],
+        tenants: TenantStore,
+        ledger: Ledger,
         progress: ProgressSink,
         fleet_file: str | None = None,
     ) -> None:
         self._spec = spec
         self._paths = paths
         self._load_spec = load_spec
-        self._load_keys = load_keys
         self._fleet_file = fleet_file
-        self._keys: tuple[KeyView, ...] = ()
         self._replicas: dict[ReplicaId, Replica] = {}
         self._created: dict[ModelName, int] = {}
         self._snapshot = FleetSnapshot(fleet=spec.name, version=0)
@@ -85,10 +90,14 @@ class Controller:
         self._none_left = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._take_over_timer: asyncio.TimerHandle | None = None
-        self._scraping: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._placement = LocalPlacement(paths, env)
         self._client = EngineClient()
-        self._publisher = Publisher(paths.control_socket, self._on_suspicion)
+        self._directory = DirectoryKeeper(tenants, paths.tenants, self._publish_change)
+        self._accounting = Accounting(ledger, paths.spool_dir)
+        self._publisher = Publisher(
+            paths.control_socket, self._on_suspicion, self._directory.since, self._accounting.answer
+        )
         self.journal = Journal()
         """What the machines were told and what they answered, the last few thousand steps."""
         self._effects = ReplicaEffects(
@@ -106,7 +115,7 @@ class Controller:
 
     async def start(self) -> None:
         """Take over what runs, start what is missing, and speak to the workers. Raises PilothouseError."""
-        self._keys = await asyncio.to_thread(self._load_keys)
+        await self._accounting.start(await self._directory.start())
         previous = snapshots.load(self._paths.snapshot, self._spec.name)
         await self._publisher.start()
         if previous is not None:
@@ -126,7 +135,9 @@ class Controller:
             self._take_over_timer = self._loop.call_later(TAKE_OVER_TIMEOUT_S, self._end_take_over)
         self._open = True
         self._settle()
-        self._scraping = self._loop.create_task(self._scrape())
+        self._tasks = [
+            self._loop.create_task(each) for each in (self._scrape(), self._directory.run(), self._accounting.run())
+        ]
 
     async def reload(self) -> ReloadResult:
         """Read the fleet file again and become what it says; failed replicas are tried again at once.
@@ -136,7 +147,6 @@ class Controller:
         """
         async with self._reloading:
             spec = await asyncio.to_thread(self._load_spec)
-            keys = await asyncio.to_thread(self._load_keys)
             if spec.name != self._spec.name:
                 raise PilothouseError(
                     "config_invalid",
@@ -146,7 +156,8 @@ class Controller:
             if self._stopping:
                 raise PilothouseError("shutting_down", "The fleet is being stopped.")
             described = changes(self._spec, spec)
-            self._spec, self._keys = spec, keys
+            self._spec = spec
+            await self._directory.refresh()
             for replica in list(self._replicas.values()):
                 if replica.state is ReplicaState.FAILED:
                     self._runtime.post(replica.id, ReplicaRequested(at=monotonic_now()))
@@ -154,11 +165,9 @@ class Controller:
             _logger.info("fleet file reloaded", extra={"changes": described})
             return ReloadResult(changes=described)
 
-    async def reload_keys(self) -> None:
-        """Tell the workers which keys there are now; when this returns, they have been told."""
-        async with self._reloading:
-            self._keys = await asyncio.to_thread(self._load_keys)
-            self._publish()
+    async def refresh_tenants(self) -> None:
+        """Tell the workers what has changed of tenants and keys; when this returns, they have been told."""
+        await self._directory.refresh()
 
     async def stop(self) -> None:
         """Drain and end every replica, then let go of everything else."""
@@ -176,9 +185,9 @@ class Controller:
         self._open = False
         if self._take_over_timer is not None:
             self._take_over_timer.cancel()
-        if self._scraping is not None:
-            self._scraping.cancel()
-            await asyncio.gather(self._scraping, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._runtime.close()
         await self._publisher.close()
         await self._client.close()
@@ -313,14 +322,15 @@ class Controller:
         now = int(time.time())
         self._created = {model.name: self._created.get(model.name, now) for model in self._spec.models}
         before = self._snapshot
-        after = snapshots.build(
-            self._spec, self._replicas.values(), self._keys, self._created, version=before.version + 1
-        )
+        after = snapshots.build(self._spec, self._replicas.values(), self._created, version=before.version + 1)
         if msgspec.structs.replace(after, version=before.version) == before:
             return
         self._snapshot = after
         snapshots.save(self._paths.snapshot, after)
         self._publisher.publish(after)
+
+    def _publish_change(self, change: DirectoryChange) -> None:
+        self._publisher.publish_change(change)
 
     # Watching
 

@@ -5,14 +5,26 @@ import logging
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from pilothouse.model.control import ReplicaSuspected, SnapshotPublished, WorkerJoined
+from pilothouse.model.control import (
+    ControlMessage,
+    DirectoryChanged,
+    DirectoryStored,
+    LeasesAnswered,
+    LeasesReported,
+    ReplicaSuspected,
+    SnapshotPublished,
+    WorkerJoined,
+)
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import FleetSnapshot
+from pilothouse.model.leases import LeaseAnswers, LeaseBatch
+from pilothouse.model.tenants import DirectoryChange
 from pilothouse.wire import control_channel
 from pilothouse.wire.control_channel import ControlChannelError
 
@@ -37,17 +49,34 @@ class _Connection:
         self.writer = writer
         self.news = asyncio.Event()
         self.worker: JoinedWorker | None = None
+        self.has_snapshot = False  # the one published last has been sent
+        self.messages: deque[ControlMessage] = deque()
+
+    def tell(self, message: ControlMessage) -> None:
+        """Send this, after what is to be sent before it."""
+        self.messages.append(message)
+        self.news.set()
 
 
 class Publisher:
-    """Sends the whole snapshot on joining and on each change. Only this user's processes are heard.
+    """Sends the whole snapshot on joining and on each change, and of the tenants what a worker does not know yet.
 
-    `on_suspicion` is called with what workers suspect.
+    Only this user's processes are heard. `on_suspicion` is called with what workers suspect. `missed` says what has
+    changed since a version of the directory; `None`: too much, the worker has to read the file. `on_leases` answers a
+    worker's report on shared limits.
     """
 
-    def __init__(self, path: Path, on_suspicion: Callable[[ReplicaSuspected], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_suspicion: Callable[[ReplicaSuspected], None],
+        missed: Callable[[int], list[DirectoryChange] | None] = lambda version: [],
+        on_leases: Callable[[LeaseBatch], LeaseAnswers] | None = None,
+    ) -> None:
         self._path = path
         self._on_suspicion = on_suspicion
+        self._missed = missed
+        self._on_leases = on_leases
         self._snapshot: FleetSnapshot | None = None
         self._connections: dict[asyncio.Task[None], _Connection] = {}
         self._server: asyncio.Server | None = None
@@ -69,7 +98,14 @@ class Publisher:
         """Send this to all that listen and to those that will."""
         self._snapshot = snapshot
         for connection in self._connections.values():
+            connection.has_snapshot = False
             connection.news.set()
+
+    def publish_change(self, change: DirectoryChange) -> None:
+        """Tell all that have joined that tenants or keys have changed."""
+        for connection in self._connections.values():
+            if connection.worker is not None:
+                connection.tell(DirectoryChanged(change=change))
 
     async def close(self) -> None:
         """Listen and speak no more."""
@@ -106,8 +142,12 @@ class Publisher:
         while True:
             await connection.news.wait()
             connection.news.clear()
-            if self._snapshot is not None:
+            if self._snapshot is not None and not connection.has_snapshot:
+                connection.has_snapshot = True
                 connection.writer.write(control_channel.encode(SnapshotPublished(snapshot=self._snapshot)))
+                await connection.writer.drain()
+            while connection.messages:
+                connection.writer.write(control_channel.encode(connection.messages.popleft()))
                 await connection.writer.drain()
 
     async def _receive(self, connection: _Connection) -> None:
@@ -115,13 +155,22 @@ class Publisher:
         while data := await connection.reader.read(_READ_BYTES):
             for message in decoder.feed(data):
                 match message:
-                    case WorkerJoined(index=index, pid=pid):
+                    case WorkerJoined(index=index, pid=pid, directory=version):
                         connection.worker = JoinedWorker(index=index, pid=pid)
                         _logger.info("worker joined", extra={"worker": index, "pid": pid})
+                        missed = self._missed(version)
+                        for change in missed or ():
+                            connection.tell(DirectoryChanged(change=change))
+                        if missed is None:
+                            connection.tell(DirectoryStored())
                     case ReplicaSuspected():
                         self._on_suspicion(message)
-                    case SnapshotPublished():
-                        raise ControlChannelError("a worker sent a snapshot")
+                    case LeasesReported(number=number, batches=batches):
+                        if self._on_leases is not None:
+                            answers = tuple(map(self._on_leases, batches))
+                            connection.tell(LeasesAnswered(number=number, answers=answers))
+                    case SnapshotPublished() | DirectoryStored() | DirectoryChanged() | LeasesAnswered():
+                        raise ControlChannelError("a worker sent what only a controller sends")
 
 
 def _listening_socket(path: Path) -> socket.socket:

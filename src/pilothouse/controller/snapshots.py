@@ -1,4 +1,4 @@
-"""What the workers are told: the fleet file, the replicas and the keys as one immutable snapshot."""
+"""What the workers are told of the fleet: the fleet file and the replicas as one immutable snapshot."""
 
 import logging
 import time
@@ -10,7 +10,7 @@ import msgspec
 from pilothouse.controller.replica import Replica
 from pilothouse.engines.registry import driver
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.fleet import DeploymentView, FleetSnapshot, KeyView, ModelView, ReplicaState
+from pilothouse.model.fleet import DeploymentView, FleetSnapshot, ModelView, ReplicaState
 from pilothouse.model.ids import FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, ModelSpec, Timeouts
@@ -22,7 +22,6 @@ _logger = logging.getLogger(__name__)
 def build(
     spec: FleetSpec,
     replicas: Iterable[Replica],
-    keys: tuple[KeyView, ...],
     created: Mapping[ModelName, int],
     *,
     version: int,
@@ -41,7 +40,6 @@ def build(
     return FleetSnapshot(
         fleet=spec.name,
         version=version,
-        keys=keys,
         models=tuple(
             ModelView(
                 name=model.name,
@@ -51,6 +49,7 @@ def build(
                     *(_view(group[0].deployment, group) for group in stale if group[0].deployment.model == model.name),
                 ),
                 timeouts=_timeouts(spec, model),
+                price=model.price,
             )
             for model in spec.models
         ),

@@ -59,8 +59,8 @@ def count(
     plane.meters.refused(model, route, status, reason)
     access_log = plane.access_log
     if access_log is not None and access_log.takes(own_id, status):
-        now, key = time.monotonic_ns(), client.key
-        tenant_and_key = (key.tenant, key.id) if key is not None else (None, None)
+        now, caller = time.monotonic_ns(), client.caller
+        tenant_and_key = (caller.tenant_id, caller.id) if caller is not None else (None, None)
         access_log.note(
             (route, status, reason, model, *tenant_and_key, None, False),
             now,
@@ -84,16 +84,21 @@ def refuse(
     route: str,
     own_id: RequestId | None = None,
     extra: tuple[Header, ...] = (),
+    retry_after_s: int | None = None,
 ) -> None:
-    """Write an error of the table in the dialect of the route, count it, and end the request."""
+    """Write an error of the table in the dialect of the route, count it, and end the request.
+
+    `retry_after_s` is said in the place of the table's; neither is said where retrying does not help.
+    """
     request = request or _UNREADABLE
     own_id = own_id or client.plane.new_request_id()
     spec = refusal.spec
     status = spec.status or 500
     anthropic_dialect = request.path == _MESSAGES_PATH
     body = anthropic.error_body(refusal, own_id) if anthropic_dialect else openai.error_body(refusal)
-    if spec.retry_after_s is not None:
-        extra = (*extra, (b"retry-after", b"%d" % spec.retry_after_s))
+    retry_after_s = retry_after_s or spec.retry_after_s
+    if retry_after_s is not None:
+        extra = (*extra, (b"retry-after", b"%d" % retry_after_s))
     if status == 401:
         extra = (*extra, (b"www-authenticate", b"Bearer"))
     count(client, request, own_id, model=model, route=route, status=status, reason=refusal.code)

@@ -1,10 +1,9 @@
-"""Who is asking: a key in a header to a key of the fleet, from memory alone."""
+"""Who is asking: a key in a header to a caller, from memory alone."""
 
 import hmac
 
-from pilothouse.gateway.routing_table import RoutingTable
+from pilothouse.gateway.callers import Caller, Callers
 from pilothouse.model.errors import Refusal
-from pilothouse.model.fleet import KeyView
 from pilothouse.wire.http1 import Header
 
 MAX_KEY_BYTES = 512
@@ -17,8 +16,8 @@ _MISSING = Refusal(
 _INVALID = Refusal(code="invalid_api_key", message="Incorrect API key provided.")
 
 
-def authenticate(headers: list[Header], table: RoutingTable, pepper: bytes) -> KeyView | Refusal:
-    """The key that the request's headers carry, or why there is none.
+def authenticate(headers: list[Header], callers: Callers, pepper: bytes) -> Caller | Refusal:
+    """Whose key the request's headers carry, or why there is none.
 
     Keys are looked up by their HMAC-SHA-256: the comparison happens on digests that an attacker cannot choose without
     the pepper, so that its time tells nothing.
@@ -36,4 +35,4 @@ def authenticate(headers: list[Header], table: RoutingTable, pepper: bytes) -> K
         return _MISSING
     if len(key) > MAX_KEY_BYTES:
         return _INVALID
-    return table.keys.get(hmac.digest(pepper, key, "sha256")) or _INVALID
+    return callers.find(hmac.digest(pepper, key, "sha256")) or _INVALID

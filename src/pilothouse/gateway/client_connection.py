@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, cast
 
 from pilothouse.gateway import answers, routes
 from pilothouse.gateway.auth import authenticate
+from pilothouse.gateway.callers import Caller
 from pilothouse.gateway.heads import forwarded_lines
 from pilothouse.gateway.plane import DataPlane
-from pilothouse.gateway.routing_table import RoutingTable
 from pilothouse.model.errors import Refusal
-from pilothouse.model.fleet import KeyView
 from pilothouse.model.units import SECOND, DurationNs
 from pilothouse.runtime.timer_wheel import NEVER, UNPLACED
 from pilothouse.telemetry.catalogue import NO_MODEL
@@ -45,13 +44,13 @@ class ClientConnection(asyncio.Protocol):
         "_cors_lines",
         "_forwarded",
         "_forwarded_for",
+        "_known_generation",
         "_known_headers",
-        "_known_key",
-        "_known_table",
         "_linger_bytes",
         "_lingering",
         "_paused_reading",
         "_unsent",
+        "caller",
         "closed",
         "deadline",
         "exchange",
@@ -83,8 +82,8 @@ class ClientConnection(asyncio.Protocol):
         self._checked: Request | None = None
         # What was made of the last head: bounded to one, and gone with the connection.
         self._known_headers: list[Header] = []
-        self._known_table: RoutingTable | None = None
-        self._known_key: KeyView | None = None
+        self._known_generation: object = None
+        self.caller: Caller | None = None  # of the request last authenticated
         self._forwarded = b""
         self._forwarded_for: frozenset[bytes] = frozenset()
         self._cors_headers: list[Header] = []
@@ -184,23 +183,29 @@ class ClientConnection(asyncio.Protocol):
 
     # What an exchange and the worker call.
 
-    def authenticate(self, request: Request) -> KeyView | Refusal:
-        """The key behind a request. A client repeats its headers: the same ones under the same table, the same key."""
-        plane = self.plane
-        known = request.headers is self._known_headers or request.headers == self._known_headers
-        if not known or plane.table is not self._known_table or self._known_key is None:
-            self._known_key = None
-            key = authenticate(request.headers, plane.table, plane.pepper)
-            if isinstance(key, Refusal):
-                return key
-            self._known_headers, self._known_table, self._known_key = request.headers, plane.table, key
-            self._forwarded = b""
-        return self._known_key
+    def authenticate(self, request: Request) -> Caller | Refusal:
+        """Who is behind a request. A client repeats its headers: with the same ones and no news, it is the same."""
+        plane, caller = self.plane, self.caller
+        generation = plane.callers.generation
+        if caller is not None and generation is self._known_generation:
+            known = request.headers is self._known_headers or request.headers == self._known_headers
+            if known and self.read_at + plane.wall_offset < caller.expires_at:
+                return caller
+        self.caller = None
+        found = authenticate(request.headers, plane.callers, plane.pepper)
+        if isinstance(found, Refusal):
+            return found
+        address = self.transport.get_extra_info("peername") or ("",)
+        refusal = found.check(str(address[0]), self.read_at + plane.wall_offset)
+        if refusal is not None:
+            return refusal
+        self._known_headers, self._known_generation, self.caller = request.headers, generation, found
+        self._forwarded = b""
+        return found
 
-    @property
-    def key(self) -> KeyView | None:
-        """The key of the request last authenticated."""
-        return self._known_key
+    def sees(self, model: str) -> bool:
+        """Whether the caller last authenticated may use a model."""
+        return self.caller is not None and self.caller.sees(model)
 
     def forwarded_lines(self, reserved: frozenset[bytes]) -> bytes:
         """The header lines of the request last authenticated that an engine may see."""

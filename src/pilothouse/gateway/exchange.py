@@ -1,7 +1,8 @@
 """One inference request on its way to an engine and back: one owner, one end.
 
-    connecting > waiting > (collecting | assembling | holding > streaming | passing) > ended
+    (admitting >) connecting > waiting > (collecting | assembling | holding > streaming | passing) > ended
 
+- *admitting*: the keeper of shared limits is asked whether the tenant may have one request more.
 - *connecting*: a replica is chosen, a connection to it is being made.
 - *waiting*: the request is sent, the response's head is not here yet.
 - *collecting*: an answer that is not a stream is gathered, so that its failure can still be a real HTTP status.
@@ -11,23 +12,25 @@
 - *passing*: a body too large to gather goes through as it comes.
 
 Whatever the end is, `_end` runs once: it gives back the in-flight tokens, ends the upstream connection one way or the
-other, and counts the request.
+other, and counts the request. The turn is settled before the last bytes of the answer leave.
 """
 
-import enum
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pilothouse.gateway import answers
+from pilothouse.gateway.exchange_record import ExchangeRecord, Phase
 from pilothouse.gateway.heads import client_head, trace_lines
 from pilothouse.gateway.routing_table import Candidate, ModelEntry
-from pilothouse.gateway.tracing import begin_span, end_span, engine_trace
+from pilothouse.gateway.tracing import engine_trace
 from pilothouse.model.errors import Refusal
-from pilothouse.model.ids import ReplicaId, RequestId
+from pilothouse.model.ids import ReplicaId
+from pilothouse.model.ledger import Outcome
 from pilothouse.model.requests import Route, Usage
-from pilothouse.model.units import DurationNs, seconds
+from pilothouse.model.units import SECOND, DurationNs, seconds
+from pilothouse.policy.limits.decision import LimitRefusal
 from pilothouse.policy.retry import Failure, classify_loss
 from pilothouse.telemetry import genai_names
 from pilothouse.telemetry.catalogue import DisconnectPhase, Reason
@@ -41,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pilothouse.gateway.client_connection import ClientConnection
-    from pilothouse.gateway.upstream import PendingConnection, Replica, UpstreamConnection
-    from pilothouse.telemetry.traces import Span
+    from pilothouse.gateway.turns import Turn
+    from pilothouse.gateway.upstream import PendingConnection, UpstreamConnection
 
 MAX_COLLECTED_BYTES = 1024 * 1024
 """Up to 1 MiB of an answer is gathered before its head is sent; engines write a whole answer at once."""
@@ -51,21 +54,9 @@ CLIENT_CLOSED_REQUEST = 499
 """As nginx's log has it: the client went away, no status was sent."""
 
 _COPIED_BYTES = 65536
+_ADMITTING = DurationNs(5 * SECOND)  # far above the time-out of whoever is asked
 _SECOND = 1e9
 _JSON_LINES = b"content-type: application/json\r\n"
-
-
-class Phase(enum.Enum):
-    """Where an exchange is."""
-
-    CONNECTING = enum.auto()
-    WAITING = enum.auto()
-    COLLECTING = enum.auto()
-    ASSEMBLING = enum.auto()
-    HOLDING = enum.auto()
-    STREAMING = enum.auto()
-    PASSING = enum.auto()
-    ENDED = enum.auto()
 
 
 # For the usual path: a module's name is looked up at once, an enumeration's member through its class (40 ns each).
@@ -73,35 +64,19 @@ _CONNECTING, _WAITING, _ENDED = Phase.CONNECTING, Phase.WAITING, Phase.ENDED
 _OK, _ENGINE_ERROR = Reason.OK, Reason.ENGINE_ERROR
 
 
-class Exchange:
+class Exchange(ExchangeRecord):
     """One request for an engine. Made with the whole request, it ends by calling `client.ended` or with the client."""
 
     __slots__ = (
         "_added",
         "_assembly",
-        "_attempts",
-        "_body",
-        "_candidates",
-        "_client",
         "_collected",
         "_connection",
         "_delays",
         "_failed",
-        "_first_content_at",
-        "_meters",
         "_pending",
-        "_phase",
-        "_read_at",
         "_relay",
-        "_replica",
-        "_request",
-        "_route",
-        "_sent_at",
-        "_span",
-        "_started_at",
-        "_status",
         "_weight",
-        "id",
     )
 
     def __init__(
@@ -114,26 +89,11 @@ class Exchange:
         entry: ModelEntry,
         weight: int,
     ) -> None:
-        self.id: RequestId = client.plane.new_request_id()
-        self._client = client
-        self._request = request
-        self._body = body
-        self._route = route
-        self._candidates = candidates
-        self._meters = entry.meters
+        super().__init__(client, request, body, route, candidates, entry.meters)
         self._delays = entry.delays[route]
         self._weight = weight  # tokens that the request counts for while it is in flight
-        self._phase = _CONNECTING
-        self._started_at = client.received_at
-        self._read_at = client.read_at
-        self._sent_at = 0
-        self._first_content_at = 0
-        self._status = 0
-        self._attempts = 0
         self._failed: tuple[ReplicaId, ...] = ()
         self._added = inference_body.NOTHING
-        self._span: Span | None = None
-        self._replica: Replica | None = None
         self._connection: UpstreamConnection | None = None
         self._pending: PendingConnection | None = None
         self._collected: list[bytes] | None = None
@@ -143,14 +103,44 @@ class Exchange:
     # Towards the engine.
 
     def start(self) -> None:
-        """Choose a replica and send the request."""
+        """See that the tenant's limits allow the request, choose a replica, and send it."""
         plane = self._client.plane
         plane.retry_budget.requests += 1
         traces = plane.traces
         if traces is not None and traces.samples(self._request.trace, self.id):
-            key, age_ns = self._client.key, time.monotonic_ns() - self._started_at
-            self._span = begin_span(traces, self._request, self._body, self._route, self.id, key, age_ns)
-        self._attempt()
+            self._begin_span(traces)
+        caller = self._client.caller
+        if plane.turns is not None and caller is not None:
+            read_at = self._read_at
+            self._turn = plane.turns.begin(caller, self._body, read_at, read_at + plane.wall_offset)
+            self._admit(self._turn)
+        else:
+            self._attempt()
+
+    def _admit(self, turn: "Turn", *, asked: bool = False) -> None:
+        plane = self._client.plane
+        now = time.monotonic_ns() if asked else self._read_at
+        verdict = turn.reserve(now, asked=asked)
+        if verdict is None:
+            self._attempt()
+        elif isinstance(verdict, LimitRefusal):
+            self._end_span(429, verdict.code, None)
+            self._release()
+            answers.refuse(
+                self._client,
+                self._request,
+                verdict.refusal,
+                model=self._body.model,
+                route=self._route,
+                own_id=self.id,
+                extra=turn.limit_headers(now),
+                retry_after_s=verdict.retry_after_s,
+            )
+        else:
+            assert plane.turns is not None
+            self._phase = Phase.ADMITTING
+            self._arm(_ADMITTING)
+            plane.turns.ask(lambda: self._guarded(lambda: self._admit(turn, asked=True)))
 
     def _attempt(self) -> None:
         index = self._client.plane.choose(self._candidates, self.id, self._failed)
@@ -287,7 +277,7 @@ class Exchange:
         streams = self._status < 300 and connection.head().event_stream
         if streams and self._body.stream:
             self._phase = Phase.HOLDING
-            self._relay = EventRelay(hides_usage=self._added.usage, hides_progress=self._added.progress)
+            self._relay = EventRelay(self._route, hides_usage=self._added.usage, hides_progress=self._added.progress)
         elif streams and self._added.stream:
             self._phase = Phase.ASSEMBLING
             self._assembly = Assembly(self._route)
@@ -305,6 +295,8 @@ class Exchange:
         if plane.cors.enabled:
             lines += client.cors_lines(request)
         head = client_head(request, status, lines, length=len(body), own_id=self.id, overhead_ns=overhead_ns)
+        if self._turn is not None:
+            self._settle(self._turn, Outcome.COMPLETED if status < 400 else Outcome.FAILED, usage, 0)
         client.transport.write(head + body)
         self._end(status, _OK if status < 400 else _ENGINE_ERROR, usage, keep_alive=request.keep_alive)
 
@@ -320,6 +312,8 @@ class Exchange:
                 self._first_content_at = time.monotonic_ns()
                 if self._span is not None:
                     self._span.mark(genai_names.FIRST_TOKEN_EVENT)
+            if (last or relay.ended) and self._turn is not None:
+                self._settle(self._turn, Outcome.COMPLETED, relay.usage, relay.pieces)
             if self._phase is Phase.HOLDING:
                 self._phase = Phase.STREAMING
                 client.transport.write(self._head(length=None) + (self._framed(events) if events else b""))
@@ -354,6 +348,8 @@ class Exchange:
             self._client.transport.write(self._head(length=self._declared_length()))
             if not self._client.writable:
                 self.client_paused()
+        if self._turn is not None and self._connection is not None and self._connection.parser.complete:
+            self._settle(self._turn, Outcome.COMPLETED if self._status < 400 else Outcome.FAILED, None, 0)
         if data:
             self._client.transport.write(data if self._declared_length() is not None else self._framed(data))
 
@@ -491,6 +487,21 @@ class Exchange:
 
     # The end.
 
+    def _end_turn(self, turn: "Turn", reason: str, usage: Usage | None) -> None:
+        """Of a turn that was not settled before its end."""
+        relay, assembly = self._relay, self._assembly
+        if not self._sent_at:
+            turn.give_up(time.monotonic_ns())
+            return
+        if reason == Reason.OK:
+            outcome = Outcome.COMPLETED
+        elif reason == Reason.CLIENT_DISCONNECTED:
+            outcome = Outcome.CANCELLED
+        else:
+            outcome = Outcome.INTERRUPTED if self._phase in (Phase.STREAMING, Phase.PASSING) else Outcome.FAILED
+        pieces = relay.pieces if relay is not None else assembly.pieces if assembly is not None else 0
+        self._settle(turn, outcome, usage, pieces)
+
     def _drop_upstream(self) -> None:
         """Stop the engine's work on this request, if it has any."""
         if self._pending is not None:
@@ -503,12 +514,16 @@ class Exchange:
     def _release(self) -> None:
         """Give back what is in flight, once."""
         self._phase = Phase.ENDED
+        if self._turn is not None and not self._turn.ended:
+            self._end_turn(self._turn, Reason.ENGINE_ERROR, None)
         if self._replica is not None:
             self._replica.release(self._weight)
             self._replica = None
 
     def _end(self, status: int, reason: str, usage: Usage | None, *, keep_alive: bool) -> None:
-        client, meters = self._client, self._meters
+        turn = self._turn
+        if turn is not None and not turn.ended:
+            self._end_turn(turn, reason, usage)
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()
@@ -518,50 +533,8 @@ class Exchange:
         replica, self._replica = self._replica, None
         if replica is not None:
             replica.release(self._weight)
-        now = time.monotonic_ns()
-        sent_at, first_content_at, started_at = self._sent_at, self._first_content_at, self._started_at
-        access_log = client.plane.access_log
-        if access_log is not None and (access_log.takes_all or access_log.takes(self.id, status)):
-            body, request, key = self._body, self._request, client.key
-            assert key is not None, "no request gets here without a key"
-            alias = replica.alias if replica is not None else None
-            access_log.note(
-                (self._route, status, reason, body.model, key.tenant, key.id, alias, body.stream),
-                now,
-                self.id,
-                now - started_at,
-                len(request.body),
-                self._attempts,
-                sent_at - self._read_at if sent_at else 0,
-                first_content_at - started_at if first_content_at else 0,
-                request.request_id,
-                usage,
-            )
-        overhead_ns = sent_at - self._read_at if sent_at else 0
-        meters.exchange_ended(self._route, status, reason, (now - started_at) / _SECOND, overhead_ns / _SECOND, usage)
-        if first_content_at:
-            meters.first_token.observe((first_content_at - started_at) / _SECOND)
-            if usage is not None and usage.output_tokens > 1:
-                meters.inter_token.observe((now - first_content_at) / _SECOND / (usage.output_tokens - 1))
-        client.ended(keep_alive=keep_alive)
-
-    def _end_span(self, status: int, reason: str, usage: Usage | None) -> None:
-        span, self._span = self._span, None
-        if span is None:
-            return
-        replica = self._replica
-        candidate = next((each for each in self._candidates if each.replica is replica), None)
-        end_span(
-            span,
-            status=status,
-            reason=reason,
-            engine=candidate.deployment.engine if candidate is not None else None,
-            deployment=candidate.deployment.name if candidate is not None else None,
-            replica=replica.alias if replica is not None else None,
-            attempts=self._attempts,
-            overhead_ns=self._sent_at - self._read_at if self._sent_at else 0,
-            usage=usage,
-        )
+        self._tell_end(status, reason, usage, replica)
+        self._client.ended(keep_alive=keep_alive)
 
     def _guarded(self, step: "Callable[[], None]") -> None:
         """Run a step that the event loop or an upstream began."""

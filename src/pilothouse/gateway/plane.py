@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from pilothouse.gateway import routing_table
 from pilothouse.gateway.access_log import AccessLog
+from pilothouse.gateway.callers import Callers
 from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.routing_table import Candidate, RoutingTable
@@ -24,6 +26,7 @@ from pilothouse.telemetry.traces import Traces
 
 if TYPE_CHECKING:
     from pilothouse.gateway.client_connection import ClientConnection
+    from pilothouse.gateway.turns import Turns
 
 SUSPICION = DurationNs(1 * SECOND)
 """How long a replica that refused a connection is passed over, unless nothing else is left: about two probes."""
@@ -76,6 +79,10 @@ class DataPlane:
         self.loop = loop
         self.retry_budget = RetryBudget()
         self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {}, meters, limits)
+        self.callers = Callers()
+        self.turns: Turns | None = None  # without one nobody is limited and nothing is put on record
+        self.wall_offset = 0  # what to add to the monotonic clock for the time since the epoch
+        self.follow_clock()
         self.connections: set[ClientConnection] = set()
         self.draining = False
         self.report_suspicion: Callable[[ReplicaId, str, bool], None] = lambda replica, reason, silent: None
@@ -84,6 +91,10 @@ class DataPlane:
         self._tasks: set[asyncio.Task[None]] = set()
         self._id_prefix = f"req_{os.urandom(6).hex()}"
         self._id_count = 0
+
+    def follow_clock(self) -> None:
+        """Take in what has become of the wall clock. Once a tick will do for ends of keys and days."""
+        self.wall_offset = time.time_ns() - time.monotonic_ns()
 
     def new_request_id(self) -> RequestId:
         """An id of our own: of fixed length, so that none is a prefix of another (vLLM aborts by prefix)."""

@@ -6,8 +6,8 @@ from urllib.parse import unquote
 from pilothouse.gateway import answers
 from pilothouse.gateway.exchange import Exchange
 from pilothouse.model.errors import Refusal
-from pilothouse.model.fleet import KeyView
 from pilothouse.model.requests import Route
+from pilothouse.model.tenants import Scope
 from pilothouse.telemetry.catalogue import NO_MODEL, UNKNOWN_MODEL, Reason
 from pilothouse.wire import inference_body, openai
 from pilothouse.wire.http1 import Request
@@ -58,12 +58,11 @@ def label(request: Request | None) -> str:
 
 def check(client: "ClientConnection", request: Request) -> Refusal | None:
     """Whether a request may go on, by its head alone."""
-    verdict = _admit(client, request)
-    return verdict if isinstance(verdict, Refusal) else None
+    return _admit(client, request)
 
 
-def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | None:
-    """The key behind a request, `None` where none is needed, or why it goes no further."""
+def _admit(client: "ClientConnection", request: Request) -> Refusal | None:
+    """Why a request goes no further, by its head alone."""
     path, method = request.path, request.method
     allowed = _allowed(path)
     if not allowed:
@@ -76,7 +75,10 @@ def _admit(client: "ClientConnection", request: Request) -> KeyView | Refusal | 
         return Refusal(code="method_not_allowed", message=message)
     if path in (_LIVEZ, _READYZ):
         return None
-    return client.authenticate(request)
+    caller = client.authenticate(request)
+    if isinstance(caller, Refusal):
+        return caller
+    return caller.may(Scope.INFERENCE if path in _INFERENCE else Scope.MODELS)
 
 
 def dispatch(client: "ClientConnection", request: Request) -> None:
@@ -85,16 +87,21 @@ def dispatch(client: "ClientConnection", request: Request) -> None:
     if route is None or request.method != b"POST":
         _serve_other(client, request)
         return
-    key = client.authenticate(request)
-    if isinstance(key, Refusal):
-        answers.refuse(client, request, key, model=NO_MODEL, route=route)
+    caller = client.authenticate(request)
+    if isinstance(caller, Refusal):
+        answers.refuse(client, request, caller, model=NO_MODEL, route=route)
+        return
+    if not caller.infers:
+        refused = caller.may(Scope.INFERENCE)
+        assert refused is not None
+        answers.refuse(client, request, refused, model=NO_MODEL, route=route)
         return
     body = inference_body.read(request.body, route)
     if isinstance(body, Refusal):
         answers.refuse(client, request, body, model=NO_MODEL, route=route)
         return
     entry = client.plane.table.models.get(body.model)
-    if entry is None:
+    if entry is None or not caller.sees(body.model):
         refusal = _model_not_found(body.model)
         answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route)
         return
@@ -118,10 +125,10 @@ def _serve_other(client: "ClientConnection", request: Request) -> None:
         answers.count(client, request, own_id, model=NO_MODEL, route=label(request), status=200, reason=Reason.OK)
         answers.answer(client, request, 200, answers.TEXT, b"", own_id=own_id, extra=permission)
         return
-    key = _admit(client, request)
-    if isinstance(key, Refusal):
-        extra = ((b"allow", b", ".join(allowed)),) if key.code == "method_not_allowed" else ()
-        answers.refuse(client, request, key, model=NO_MODEL, route=label(request), extra=extra)
+    refusal = _admit(client, request)
+    if refusal is not None:
+        extra = ((b"allow", b", ".join(allowed)),) if refusal.code == "method_not_allowed" else ()
+        answers.refuse(client, request, refusal, model=NO_MODEL, route=label(request), extra=extra)
         return
     _serve_local(client, request)
 
@@ -136,10 +143,11 @@ def _serve_local(client: "ClientConnection", request: Request) -> None:
         content_type = answers.TEXT
         status, body = _readiness(client, verbose=b"verbose" in request.query.split(b"&"))
     elif path == _MODELS:
-        body = openai.model_list(table.snapshot.models)
+        seen = tuple(model for model in table.snapshot.models if client.sees(model.name))
+        body = openai.model_list(seen)
     else:
         entry = table.models.get(_model_id(path))
-        if entry is None:
+        if entry is None or not client.sees(entry.view.name):
             refusal = _model_not_found(_model_id(path))
             answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=label(request))
             return

@@ -1,4 +1,4 @@
-"""What a fleet snapshot means to this worker: models to routes to replicas, and keys to tenants.
+"""What a fleet snapshot means to this worker: models to routes to replicas.
 
 A table is built once per snapshot and swapped by reference. Replicas live on from table to table as long as they
 listen on the same endpoint, with their connections and their counts.
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from pilothouse.gateway.meters import Meters, ModelMeters
 from pilothouse.gateway.upstream import Replica
-from pilothouse.model.fleet import DeploymentView, FleetSnapshot, KeyView, ModelView, ReplicaState, ReplicaView
+from pilothouse.model.fleet import DeploymentView, FleetSnapshot, ModelView, ReplicaState, ReplicaView
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import GatewayLimits, Timeouts
@@ -73,7 +73,7 @@ class ModelEntry:
 
 
 class RoutingTable:
-    """One snapshot, ready for look-ups by byte string and name."""
+    """One snapshot, ready for look-ups by name."""
 
     def __init__(
         self, snapshot: FleetSnapshot, replicas: dict[ReplicaId, Replica], meters: Meters, limits: GatewayLimits
@@ -83,7 +83,6 @@ class RoutingTable:
         self.models = {
             str(model.name): ModelEntry(model, replicas, meters.model(model.name), limits) for model in snapshot.models
         }
-        self.keys: dict[bytes, KeyView] = {bytes.fromhex(key.digest): key for key in snapshot.keys}
 
 
 def build(

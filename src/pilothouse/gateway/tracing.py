@@ -1,17 +1,14 @@
 """A request as a span: what is told of it at its beginning and at its end."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pilothouse.model.ids import RequestId
+from pilothouse.model.ids import RequestId, TenantId
 from pilothouse.model.requests import Route, Usage
 from pilothouse.telemetry import genai_names as names
 from pilothouse.telemetry.catalogue import Reason
 from pilothouse.telemetry.traces import Span, Traces
 from pilothouse.wire.http1 import Header, Request
 from pilothouse.wire.inference_body import InferenceBody
-
-if TYPE_CHECKING:
-    from pilothouse.model.fleet import KeyView
 
 _SECOND = 1e9
 
@@ -22,7 +19,7 @@ def begin_span(
     body: InferenceBody,
     route: Route,
     request_id: RequestId,
-    key: "KeyView | None",
+    tenant: TenantId | None,
     age_ns: int,
 ) -> Span:
     """The span of a request that began `age_ns` ago."""
@@ -36,8 +33,8 @@ def begin_span(
     }
     if body.max_output_tokens > 0:
         attributes[names.REQUEST_MAX_TOKENS] = body.max_output_tokens
-    if key is not None:
-        attributes[names.TENANT] = key.tenant
+    if tenant is not None:
+        attributes[names.TENANT] = tenant
     return traces.begin(request.trace, f"{operation} {body.model}", age_ns, attributes)
 
 

@@ -7,6 +7,7 @@ the controller is listened to, not waited for.
 import asyncio
 import logging
 import os
+import secrets
 import signal
 import socket
 import ssl
@@ -19,6 +20,7 @@ import uvloop
 
 import pilothouse
 from pilothouse.gateway.access_log import AccessLog
+from pilothouse.gateway.callers import Callers
 from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.controller_link import ControllerLink
 from pilothouse.gateway.cors import CrossOrigin
@@ -26,12 +28,23 @@ from pilothouse.gateway.host_load import SHARE_EVERY_S, HostLoad
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
 from pilothouse.gateway.tls import CertificateWatch, make_context
+from pilothouse.gateway.turn_log import TurnLog
+from pilothouse.gateway.turns import Turns
 from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.errors import PilothouseError, Refusal
 from pilothouse.model.fleet import FleetSnapshot
+from pilothouse.model.ids import FleetName
+from pilothouse.model.spec import SharedLimitsSpec
 from pilothouse.model.units import SECOND, MonotonicNs
 from pilothouse.policy.draw import Draws
+from pilothouse.policy.limits.lease import FailMode, LeaseSettings
+from pilothouse.policy.limits.lease_book import LeaseBook
 from pilothouse.runtime.timer_wheel import TICK, TimerWheel
+from pilothouse.store.directory_file import read_parts
+from pilothouse.store.lease_exchange import LeaseExchange
+from pilothouse.store.redis_authority import RedisAuthority
+from pilothouse.store.revocations import RevocationReader
+from pilothouse.store.spool import SpoolWriter
 from pilothouse.telemetry import logs
 from pilothouse.telemetry.board import BoardWriter, board_path
 from pilothouse.telemetry.traces import Traces
@@ -42,6 +55,7 @@ LISTEN_BACKLOG = 2048
 _POLL_DRAINED_S = 0.02
 _LAST_WRITES_S = 0.5
 _CERTIFICATES_EVERY_S = 0.5
+_REVOCATIONS_EVERY_S = 0.25
 _HANDSHAKE_S = 10.0  # as long as for a request's head
 _SWITCH_INTERVAL_S = 0.0005
 _PARENT_GONE = "the supervisor is gone"
@@ -76,7 +90,16 @@ class Worker:
             traces=_make_traces(boot),
         )
         self._host_load = HostLoad(Path(boot.board_dir), boot.index)
-        self._link = ControllerLink(boot.control_socket, boot.index, self._apply)
+        callers = self._plane.callers
+        self._link = ControllerLink(boot.control_socket, boot.index, self._apply, callers, self._reread_tenants)
+        self._revocations = RevocationReader(Path(boot.revocations_path))
+        life = f"{boot.index}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._turn_log = TurnLog(SpoolWriter(Path(boot.spool_dir), life))
+        shared = boot.shared_limits
+        book = LeaseBook(life, _lease_settings(shared))
+        self._redis = _redis(shared, boot.fleet)
+        self._leases = LeaseExchange(book, self._redis or self._link)
+        self._turns = self._plane.turns = Turns(callers, book, self._leases.ask, self._turn_log)
         self._plane.report_suspicion = self._link.report
         self._servers: list[asyncio.Server] = []
 
@@ -85,12 +108,15 @@ class Worker:
         snapshot = _read_snapshot(Path(self._boot.snapshot_path))
         if snapshot is not None:
             self._apply(snapshot)
+        self._read_tenants()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
         self._hold_lifeline()
         self._turn_wheel()
         self._share_load_often()
-        link = self._loop.create_task(self._link.run())
+        running = [
+            self._loop.create_task(each) for each in (self._link.run(), self._leases.run(), self._turn_log.run())
+        ]
         tls = self._boot.tls
         await self._listen(make_context(tls) if tls is not None else None)
         watch = self._loop.create_task(self._follow_certificates(CertificateWatch(tls))) if tls is not None else None
@@ -99,7 +125,11 @@ class Worker:
         if watch is not None:
             watch.cancel()
         await self._drain()
-        link.cancel()
+        for task in running:
+            task.cancel()
+        if self._redis is not None:
+            await self._redis.close()
+        self._turn_log.close()
         self._board.close()
         if self._access_log is not None:
             self._access_log.close()
@@ -134,6 +164,7 @@ class Worker:
         if snapshot.version < self._plane.table.snapshot.version:
             log.warning("older snapshot than the one served", extra={"snapshot_version": snapshot.version})
         self._plane.apply(snapshot)
+        self._turns.use_prices(snapshot)
         self._board.set_snapshot_version(snapshot.version)
 
     def _hold_lifeline(self) -> None:
@@ -150,6 +181,7 @@ class Worker:
 
     def _turn_wheel(self) -> None:
         self._wheel.turn(_now())
+        self._plane.follow_clock()
         if self._access_log is not None:
             self._access_log.flush()
         self._host_load.look_around()
@@ -168,6 +200,33 @@ class Worker:
         for replica in self._plane.table.replicas.values():
             replica.show_load()
             replica.hear_load(round(elsewhere.get(replica.id, 0.0)))
+
+    def _read_tenants(self) -> None:
+        """Before anybody is served: the directory, and what has been revoked since it was written."""
+        try:
+            self._plane.callers.use(read_parts(Path(self._boot.tenants_path)))
+        except (PilothouseError, msgspec.MsgspecError) as error:
+            log.warning("tenants unreadable; waiting for the controller", extra={"reason": str(error)})
+        self._look_for_revocations()
+
+    async def _reread_tenants(self) -> None:
+        """The same while others are served: part by part, so that nobody waits for long."""
+        fresh = Callers()
+        try:
+            for part in read_parts(Path(self._boot.tenants_path)):
+                fresh.add(part)
+                await asyncio.sleep(0)
+        except (PilothouseError, msgspec.MsgspecError) as error:
+            log.warning("tenants unreadable", extra={"reason": str(error)})
+        else:
+            self._plane.callers.become(fresh)
+
+    def _look_for_revocations(self) -> None:
+        """What was revoked on this host, by whomever: it has to stop also while there is no controller."""
+        revoked = self._revocations.news()
+        if revoked:
+            self._plane.callers.revoke(revoked)
+        self._loop.call_later(_REVOCATIONS_EVERY_S, self._look_for_revocations)
 
     async def _drain(self) -> None:
         """Take nothing new, let what runs finish, end what does not, and leave."""
@@ -214,6 +273,17 @@ def _make_traces(boot: WorkerBoot) -> Traces | None:
         worker=boot.index,
         version=pilothouse.__version__,
     )
+
+
+def _lease_settings(shared: SharedLimitsSpec) -> LeaseSettings:
+    ratio = 1.0 if shared.open_share is None else shared.open_share
+    return LeaseSettings(fail_mode=FailMode.OPEN if ratio else FailMode.CLOSED, open_ratio=ratio)
+
+
+def _redis(shared: SharedLimitsSpec, fleet: FleetName) -> RedisAuthority | None:
+    if shared.redis is None:
+        return None
+    return RedisAuthority(shared.redis, fleet, LeaseSettings().term // 1000)
 
 
 def _running(plane: DataPlane) -> int:

@@ -6,7 +6,7 @@ A worker reads this and the last snapshot; it needs neither the fleet file nor t
 import msgspec
 
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import GatewayLimits, ListenAddress, TlsSpec, TracesSpec
+from pilothouse.model.spec import GatewayLimits, ListenAddress, SharedLimitsSpec, TlsSpec, TracesSpec
 
 
 class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,12 +23,16 @@ class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
     control_socket: str
     board_dir: str
     pepper_path: str
+    tenants_path: str
+    revocations_path: str
+    spool_dir: str
     limits: GatewayLimits = GatewayLimits()
     tls: TlsSpec | None = None
     cors_origins: tuple[str, ...] = ()
     access_log_path: str | None = None
     access_log_sample: float = 1.0
     traces: TracesSpec | None = None
+    shared_limits: SharedLimitsSpec = SharedLimitsSpec()
 
 
 class ControllerBoot(msgspec.Struct, frozen=True, kw_only=True):

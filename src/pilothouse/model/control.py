@@ -7,6 +7,8 @@ import msgspec
 
 from pilothouse.model.fleet import FleetSnapshot
 from pilothouse.model.ids import ReplicaId
+from pilothouse.model.leases import LeaseAnswers, LeaseBatch
+from pilothouse.model.tenants import DirectoryChange
 
 
 class SnapshotPublished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -15,11 +17,22 @@ class SnapshotPublished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     snapshot: FleetSnapshot
 
 
+class DirectoryStored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Controller to worker: too much has changed of tenants and keys; read their file, and join again."""
+
+
+class DirectoryChanged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Controller to worker: tenants or keys have changed. Of no use to a worker that is not at the change's base."""
+
+    change: DirectoryChange
+
+
 class WorkerJoined(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Worker to controller, first message of a connection."""
+    """Worker to controller, first message of a connection. `directory` is the version of the tenants it knows."""
 
     index: int
     pid: int
+    directory: int = 0
 
 
 class ReplicaSuspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -33,4 +46,26 @@ class ReplicaSuspected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     silent: bool = False
 
 
-ControlMessage = SnapshotPublished | WorkerJoined | ReplicaSuspected
+class LeasesReported(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Worker to controller: what was spent of shared limits, and what is wanted. `number` is the answer's too."""
+
+    number: int
+    batches: tuple[LeaseBatch, ...]
+
+
+class LeasesAnswered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Controller to worker: what it may spend."""
+
+    number: int
+    answers: tuple[LeaseAnswers, ...]
+
+
+ControlMessage = (
+    SnapshotPublished
+    | DirectoryStored
+    | DirectoryChanged
+    | LeasesAnswered
+    | WorkerJoined
+    | ReplicaSuspected
+    | LeasesReported
+)

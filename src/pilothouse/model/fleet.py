@@ -7,9 +7,10 @@ import enum
 
 import msgspec
 
-from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
+from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import Timeouts
+from pilothouse.model.tenants import Price
 
 
 class ReplicaState(enum.StrEnum):
@@ -78,27 +79,20 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
 class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     """A public model name and the deployments that can serve it. `created` is in seconds since the epoch.
 
-    `timeouts` are its rules by route, where there are any; what they leave open is the gateway's limits.
+    `timeouts` are its rules by route, where there are any; what they leave open is the gateway's limits. `price` is
+    what its tokens cost, `None` for nothing.
     """
 
     name: ModelName
     created: int
     deployments: tuple[DeploymentView, ...]
     timeouts: dict[Route, Timeouts] = {}
-
-
-class KeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """A credential as the gateway knows it. `digest` is HMAC-SHA-256(pepper, key) in hexadecimal."""
-
-    id: KeyId
-    tenant: TenantId
-    digest: str
+    price: Price | None = None
 
 
 class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a worker needs to serve. `version` grows with every change."""
+    """The models and their replicas. `version` grows with every change."""
 
     fleet: FleetName
     version: int
     models: tuple[ModelView, ...] = ()
-    keys: tuple[KeyView, ...] = ()

@@ -21,3 +21,4 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     input_tokens: int
     output_tokens: int
     cached_tokens: int = 0
+    reasoning_tokens: int = 0

@@ -11,6 +11,7 @@ import msgspec
 from pilothouse.model.filters import FilterSpec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
 from pilothouse.model.requests import Route
+from pilothouse.model.tenants import Price
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +109,17 @@ class RoutingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     workloads: dict[str, PreferenceSpec] = {}
 
 
+class SharedLimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How limits are kept that several workers share: in Redis, or by the controller.
+
+    `open_share` is the part of a limit that a worker admits while nobody keeps them: 0 for nothing, `None` for one
+    part for each worker.
+    """
+
+    redis: str | None = None
+    open_share: float | None = None
+
+
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A public model name with its deployments."""
 
@@ -115,6 +127,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     deployments: tuple[DeploymentSpec, ...]
     timeouts: Timeouts = Timeouts()
     routing: RoutingSpec = RoutingSpec()
+    price: Price | None = None
 
 
 class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +187,7 @@ class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
     cors_origins: tuple[str, ...] = ()
     access_log_sample: float | None = None
     traces: TracesSpec | None = None
+    shared_limits: SharedLimitsSpec = SharedLimitsSpec()
 
 
 class ControllerSpec(msgspec.Struct, frozen=True, kw_only=True):

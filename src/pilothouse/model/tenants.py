@@ -150,6 +150,18 @@ class TenantDirectory(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[Key, ...] = ()
 
 
+class DirectoryChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a directory of version `base`: values that are new or changed, and ids that are gone."""
+
+    base: int
+    version: int
+    organisations: tuple[Organisation, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
+    keys: tuple[Key, ...] = ()
+    gone_tenants: tuple[TenantId, ...] = ()
+    gone_keys: tuple[KeyId, ...] = ()
+
+
 class Price(msgspec.Struct, frozen=True, kw_only=True):
     """What a model costs, in billionths of a currency unit for a million tokens.
 

@@ -7,6 +7,7 @@ transaction that the others wait for.
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ SCHEMA_REVISION = "0002"
 """The last step in `migrations/versions/`, so that an open need not load Alembic to know that there is none to take."""
 
 _BUSY_TIMEOUT_MS = 10_000  # longer than the longest transaction here, a migration
+_RETRY_S = 0.01
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -116,9 +118,23 @@ def _advice(place: DatabasePlace, message: str) -> str:
 
 def _prepare_connection(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_write_ahead_log(connection)
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait by itself for another process that is at this very step with a new file."""
+    give_up = time.monotonic() + _BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > give_up:
+                raise
+            time.sleep(_RETRY_S)
+        else:
+            return
 
 
 def _bring_up_to_date(engine: sa.Engine, place: DatabasePlace) -> None:

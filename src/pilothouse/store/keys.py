@@ -6,13 +6,14 @@ from types import TracebackType
 from typing import Self
 
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.fleet import KeyView
 from pilothouse.model.ids import FleetName, KeyId, OrganisationId, TenantId
-from pilothouse.model.tenant_records import KeyRecord, TenantRecord
+from pilothouse.model.tenant_records import KeyRecord, NewKey, TenantRecord
+from pilothouse.model.tenants import Key
 from pilothouse.model.units import WallNs
 from pilothouse.store import credentials
 from pilothouse.store.database import DatabasePlace
 from pilothouse.store.digests import key_digest, load_pepper
+from pilothouse.store.revocations import RevocationFile
 from pilothouse.store.tenants import TenantStore
 
 OPERATOR_TENANT = TenantId("operator")
@@ -30,29 +31,24 @@ class KeyStore:
         PilothouseError: state_unreadable, here and from every method.
     """
 
-    def __init__(self, database: DatabasePlace, pepper: Path) -> None:
+    def __init__(self, database: DatabasePlace, pepper: Path, revocations: RevocationFile | None = None) -> None:
         self._pepper = load_pepper(pepper)
-        self.tenants = TenantStore(database, pepper)
+        self.tenants = TenantStore(database, pepper, revocations)
 
-    def create(self, tenant: TenantId, name: str) -> tuple[str, KeyView]:
-        """A new key of a tenant, which is made too: the secret, which cannot be shown again, and its public half."""
+    def create(self, tenant: TenantId, name: str) -> NewKey:
+        """A new key of a tenant, which is made too."""
         self._ensure_tenant(tenant)
-        made = self.tenants.create_key(KeyRecord(id=KeyId(""), tenant=tenant, name=name, created_at=WallNs(0)), _ACTOR)
-        return made.secret, KeyView(id=made.key.id, tenant=tenant, digest=key_digest(self._pepper, made.secret))
+        record = KeyRecord(id=KeyId(""), tenant=tenant, name=name, created_at=WallNs(0))
+        return self.tenants.create_key(record, _ACTOR)
 
-    def list(self) -> tuple[KeyView, ...]:
-        """All keys that are accepted now, in the order they were made."""
-        now = time.time_ns()
-        return tuple(
-            KeyView(id=key.id, tenant=key.tenant, digest=key.digest.hex())
-            for key in self.tenants.directory(0).keys
-            if key.expires_at is None or key.expires_at > now
-        )
-
-    def find(self, secret: str) -> KeyView | None:
+    def find(self, secret: str) -> Key | None:
         """The key with this secret, `None` when it is not one of this fleet's, or not accepted any more."""
-        digest = key_digest(self._pepper, secret)
-        return next((key for key in self.list() if key.digest == digest), None)
+        digest = bytes.fromhex(key_digest(self._pepper, secret))
+        now = time.time_ns()
+        for key in self.tenants.directory().keys:
+            if key.digest == digest:
+                return key if key.expires_at is None or key.expires_at > now else None
+        return None
 
     def close(self) -> None:
         """Give the database back."""
@@ -87,6 +83,6 @@ def ensure_operator_key(store: KeyStore, credentials_path: Path, fleet: FleetNam
     known = credentials.stored_key(credentials_path, fleet)
     if known is not None and store.find(known) is not None:
         return known, False
-    secret, _ = store.create(OPERATOR_TENANT, "operator")
+    secret = store.create(OPERATOR_TENANT, "operator").secret
     credentials.store_key(credentials_path, fleet, secret)
     return secret, True

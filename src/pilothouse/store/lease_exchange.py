@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pilothouse.model.errors import PilothouseError
-from pilothouse.policy.limits.authority import LeaseAnswers, LeaseAuthority, LeaseBatch
+from pilothouse.model.leases import LeaseAnswers, LeaseBatch
+from pilothouse.policy.limits.authority import LeaseAuthority
 from pilothouse.policy.limits.lease_book import LeaseBook
 
 INTERVAL_S = 0.1

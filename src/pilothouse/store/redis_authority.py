@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 
 from pilothouse.model.errors import PilothouseError
-from pilothouse.policy.limits.authority import LeaseAnswer, LeaseAnswers, LeaseBatch, LeaseReport
+from pilothouse.model.leases import LeaseAnswer, LeaseAnswers, LeaseBatch, LeaseReport
 
 TIMEOUT_S = 0.25
 """Longer than a healthy Redis needs by two orders of magnitude, shorter than a client would notice."""

@@ -14,7 +14,7 @@ import fcntl
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -77,6 +77,22 @@ class SpoolWriter:
             self._dirty = False
             with unreadable_state(self._directory):
                 os.fdatasync(self._file)
+
+    def begin_sync(self) -> Callable[[], None] | None:
+        """What to call, in a thread, to sync what has been appended; `None` if there is nothing."""
+        if not self._dirty:
+            return None
+        self._dirty = False
+        descriptor = os.dup(self._file)  # the file may be another by then
+
+        def sync() -> None:
+            with unreadable_state(self._directory):
+                try:
+                    os.fdatasync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+        return sync
 
     def close(self) -> None:
         """The worker ends."""

@@ -6,7 +6,7 @@ The data plane never comes here: it has the `TenantDirectory` that the controlle
 import ipaddress
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,13 +18,15 @@ import sqlalchemy as sa
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.ids import KeyId, OrganisationId, TenantId
 from pilothouse.model.tenant_records import AuditEntry, KeyRecord, NewKey, OrganisationRecord, TenantRecord
-from pilothouse.model.tenants import Key, Limits, Organisation, Tenant, TenantDirectory
+from pilothouse.model.tenants import DirectoryChange, Key, Limits, Organisation, Tenant, TenantDirectory
 from pilothouse.model.units import DurationNs, WallNs
 from pilothouse.store import tables
 from pilothouse.store.database import DatabasePlace, database_errors, open_database, transaction
 from pilothouse.store.digests import key_digest, load_pepper, new_key, new_key_id
+from pilothouse.store.revocations import RevocationFile
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+_IDS_AT_ONCE = 500  # both databases take more parameters
 _JSON_COLUMNS = frozenset(("limits", "models", "scopes", "networks", "change"))
 
 _Record = TypeVar("_Record", OrganisationRecord, TenantRecord, KeyRecord, AuditEntry)
@@ -35,14 +37,16 @@ class TenantStore:
     """The tenants of one fleet. Opening makes or migrates the database; close it, or use it in a `with`.
 
     Several processes may have it open at once. Each call is one transaction. `actor` is who the audit log names.
+    What is revoked is noted in `revocations` too, which the workers of this host read.
 
     Raises:
         PilothouseError: state_unreadable, here and from every method; tenant_not_found, tenant_exists and
             invalid_value from those that say so.
     """
 
-    def __init__(self, place: DatabasePlace, pepper: Path) -> None:
+    def __init__(self, place: DatabasePlace, pepper: Path, revocations: RevocationFile | None = None) -> None:
         self._place = place
+        self._revocations = revocations
         self._pepper = load_pepper(pepper)
         self._engine = open_database(place)
 
@@ -93,9 +97,18 @@ class TenantStore:
         with self._reading() as connection:
             return tuple(_record(row, AuditEntry) for row in connection.execute(query))
 
-    def directory(self, version: int) -> TenantDirectory:
-        """What the data plane has to know: nothing of what is revoked. Expired keys are in it, to be told so."""
+    def version(self) -> int:
+        """The version of what there is: the id of the last change."""
         with self._reading() as connection:
+            return _version(connection)
+
+    def directory(self) -> TenantDirectory:
+        """What the data plane has to know: nothing of what is revoked. Expired keys are in it, to be told so.
+
+        Its version is one of before it was read: `changes_since` may tell again what is in it already.
+        """
+        with self._reading() as connection:
+            version = _version(connection)
             tenants = {
                 row.id: row
                 for row in connection.execute(sa.select(tables.tenants).where(tables.tenants.c.revoked_at.is_(None)))
@@ -113,6 +126,34 @@ class TenantStore:
                 ),
                 tenants=tuple(decode(row, Tenant) for row in tenants.values()),
                 keys=tuple(decode(row, Key) for row in keys if row.tenant in tenants),
+            )
+
+    def changes_since(self, version: int) -> DirectoryChange | None:
+        """What has changed in the directory since a version of it; `None` if nothing has."""
+        with self._reading() as connection:
+            entries = connection.execute(
+                sa.select(tables.audit.c.id, tables.audit.c.action, tables.audit.c.subject)
+                .where(tables.audit.c.id > version)
+                .order_by(tables.audit.c.id)
+            ).all()
+            if not entries:
+                return None
+            ids: dict[str, dict[str, None]] = {"organisation": {}, "tenant": {}, "key": {}}
+            for _, action, subject in entries:
+                ids[action.partition(".")[0]][subject] = None
+            decode = _Interning()
+            tenants = _rows(connection, tables.tenants, ids["tenant"])
+            keys = _rows(connection, tables.keys, ids["key"])
+            return DirectoryChange(
+                base=version,
+                version=entries[-1].id,
+                organisations=tuple(
+                    decode(row, Organisation) for row in _rows(connection, tables.organisations, ids["organisation"])
+                ),
+                tenants=tuple(decode(row, Tenant) for row in tenants if row.revoked_at is None),
+                keys=tuple(decode(row, Key) for row in keys if row.revoked_at is None),
+                gone_tenants=tuple(row.id for row in tenants if row.revoked_at is not None),
+                gone_keys=tuple(row.id for row in keys if row.revoked_at is not None),
             )
 
     # What is changed.
@@ -151,7 +192,10 @@ class TenantStore:
     def revoke_tenant(self, id_: TenantId, actor: str) -> TenantRecord:
         """Its keys are not accepted any more. Doing it twice changes nothing. Raises tenant_not_found."""
         with self._changing() as connection:
-            return self._revoke(connection, tables.tenants, id_, TenantRecord, "tenant.revoke", actor)
+            revoked = self._revoke(connection, tables.tenants, id_, TenantRecord, "tenant.revoke", actor)
+        if self._revocations is not None:
+            self._revocations.note(id_)
+        return revoked
 
     def create_key(self, record: KeyRecord, actor: str) -> NewKey:
         """A new key of a tenant; `id` and `created_at` are made here. Raises tenant_not_found, invalid_value."""
@@ -166,7 +210,10 @@ class TenantStore:
     def revoke_key(self, id_: KeyId, actor: str) -> KeyRecord:
         """It is not accepted any more. Doing it twice changes nothing. Raises tenant_not_found."""
         with self._changing() as connection:
-            return self._revoke(connection, tables.keys, id_, KeyRecord, "key.revoke", actor)
+            revoked = self._revoke(connection, tables.keys, id_, KeyRecord, "key.revoke", actor)
+        if self._revocations is not None:
+            self._revocations.note(id_)
+        return revoked
 
     def rotate_key(self, id_: KeyId, grace: DurationNs, actor: str) -> NewKey:
         """A new key with the same rights; the old one expires after `grace`. Raises tenant_not_found, invalid_value."""
@@ -285,6 +332,20 @@ def _find(connection: sa.Connection, table: sa.Table, id_: str, shape: type[_Rec
     if row is None:
         raise PilothouseError("tenant_not_found", f"there is no {table.name[:-1]} {id_}.")
     return _record(row, shape)
+
+
+def _version(connection: sa.Connection) -> int:
+    return connection.execute(sa.select(sa.func.max(tables.audit.c.id))).scalar() or 0
+
+
+def _rows(connection: sa.Connection, table: sa.Table, ids: Iterable[str]) -> list[sa.Row[Any]]:
+    """The rows with these ids."""
+    wanted = list(ids)
+    rows: list[sa.Row[Any]] = []
+    for start in range(0, len(wanted), _IDS_AT_ONCE):
+        some = wanted[start : start + _IDS_AT_ONCE]
+        rows += connection.execute(sa.select(table).where(table.c.id.in_(some)))
+    return rows
 
 
 def _exists(connection: sa.Connection, table: sa.Table, id_: str) -> bool:

@@ -18,7 +18,7 @@ _WHOLE = frozenset({"role", "id", "type", "name", "index", "finish_reason"})
 class Assembly:
     """Byte pump: the stream of one chat or text completion in, the answer out at its end.
 
-    `failure` is an error event that came among the chunks.
+    `failure` is an error event that came among the chunks. `pieces` counts those with a piece of the answer.
     """
 
     def __init__(self, route: Route) -> None:
@@ -27,6 +27,7 @@ class Assembly:
         self._answer: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
         self.failure: bytes | None = None
+        self.pieces = 0
 
     def feed(self, data: bytes, *, last: bool) -> None:
         """Take a piece of the stream. Raises ValueError if an event in it is not a chunk of a completion."""
@@ -47,6 +48,7 @@ class Assembly:
             return
         chunk.pop("prompt_progress", None)
         for choice in chunk.pop("choices", None) or ():
+            self.pieces += _brings_text(choice)
             _merge(self._choices.setdefault(choice.get("index", 0), {}), choice)
         self._answer.update(chunk)
 
@@ -57,6 +59,12 @@ class Assembly:
             if "delta" in choice:
                 choice["message"] = _message(choice.pop("delta"))
         return _encode({**self._answer, "object": self._object, "choices": choices})
+
+
+def _brings_text(choice: dict[str, Any]) -> bool:
+    if choice.get("text"):
+        return True
+    return any(name != "role" and value for name, value in (choice.get("delta") or {}).items())
 
 
 def _message(delta: dict[str, Any]) -> dict[str, Any]:

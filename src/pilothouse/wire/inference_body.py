@@ -18,6 +18,9 @@ MAX_MODEL_NAME_BYTES = 256
 LARGE_BODY_BYTES = 32 * 1024
 """From here on it pays to read a body without its long strings."""
 
+MAX_CHOICES = 128
+"""As many answers to one request as OpenAI allows; what more a request asks for does not weigh more."""
+
 _USAGE_ASKED = b'"stream_options":{"include_usage":true}'
 _OUTPUT_LIMIT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
@@ -30,13 +33,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InferenceBody:
-    """One request body. `max_output_tokens` is 0 where not given.
+    """One request body. `max_output_tokens` is 0 where not given; `choices` are the answers asked for (`n`).
 
     `fields` are the top-level fields as raw JSON; those of a large body lack what stands in their long strings (see
     `whole_fields`).
     """
 
-    __slots__ = ("asks_usage", "data", "fields", "max_output_tokens", "model", "stream")
+    __slots__ = ("asks_usage", "choices", "data", "fields", "max_output_tokens", "model", "stream")
 
     def __init__(self, data: bytes, fields: dict[str, msgspec.Raw], model: str) -> None:
         self.data = data
@@ -45,6 +48,7 @@ class InferenceBody:
         self.stream = False
         self.asks_usage = False
         self.max_output_tokens = 0
+        self.choices = 1
 
     def whole_fields(self) -> dict[str, msgspec.Raw]:
         """The top-level fields with all that stands in them. Raises msgspec.DecodeError if a long string is invalid."""
@@ -84,6 +88,8 @@ def read(data: bytes, route: Route) -> InferenceBody | Refusal:
     refusal = _read_stream(body, route) if "stream" in fields else None
     if refusal is None and not fields.keys().isdisjoint(_OUTPUT_LIMIT_FIELDS):
         refusal = _read_output_limit(body)
+    if refusal is None and "n" in fields:
+        refusal = _read_choices(body)
     return refusal or body
 
 
@@ -138,6 +144,16 @@ def _read_output_limit(body: InferenceBody) -> Refusal | None:
         # Where two limits are given, the larger counts: a small one must not hide a large one.
         if value > body.max_output_tokens:
             body.max_output_tokens = value
+    return None
+
+
+def _read_choices(body: InferenceBody) -> Refusal | None:
+    value = _decode_any(body.fields["n"])
+    if value is None:
+        return None
+    if type(value) is not int:
+        return _wrong_type("n", "an integer", value)
+    body.choices = min(max(value, 1), MAX_CHOICES)  # engines judge the value
     return None
 
 

@@ -30,6 +30,10 @@ class _PromptDetails(msgspec.Struct):
     cached_tokens: int | None = None
 
 
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct):
     """Usage in any of the dialects: chat and completions, responses, messages."""
 
@@ -39,6 +43,8 @@ class _Usage(msgspec.Struct):
     output_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
     input_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _OutputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
     cache_read_input_tokens: int | None = None
 
 
@@ -120,14 +126,17 @@ def _to_usage(usage: _Usage | None, before: Usage | None = None) -> Usage | None
     if prompt is None and completion is None:
         return before
     details = usage.prompt_tokens_details or usage.input_tokens_details
-    if before is None and details is None and usage.cache_read_input_tokens is None:
+    written = usage.completion_tokens_details or usage.output_tokens_details
+    if before is None and details is None and written is None and usage.cache_read_input_tokens is None:
         return Usage(input_tokens=prompt or 0, output_tokens=completion or 0)
     cached = details.cached_tokens if details is not None else usage.cache_read_input_tokens
     known = before or Usage(input_tokens=0, output_tokens=0)
+    reasoned = None if written is None else written.reasoning_tokens
     return Usage(
         input_tokens=known.input_tokens if prompt is None else prompt,
         output_tokens=known.output_tokens if completion is None else completion,
         cached_tokens=known.cached_tokens if cached is None else cached,
+        reasoning_tokens=known.reasoning_tokens if reasoned is None else reasoned,
     )
 
 
@@ -136,7 +145,9 @@ def usage_of_answer(body: bytes) -> Usage | None:
     try:
         if len(body) <= MAX_PARSED_ANSWER_BYTES:
             usage = _decode_answer(body).usage
-            if usage is None or usage.prompt_tokens_details is not None or usage.prompt_tokens is None:
+            if usage is None or usage.prompt_tokens is None:
+                return _to_usage(usage)
+            if usage.prompt_tokens_details is not None or usage.completion_tokens_details is not None:
                 return _to_usage(usage)
             return Usage(input_tokens=usage.prompt_tokens, output_tokens=usage.completion_tokens or 0)
         start = body.rindex(_USAGE) + len(_USAGE)

@@ -32,6 +32,8 @@ from pilothouse.model.units import MILLISECOND, DurationNs
 from pilothouse.placement.local import end_recorded_processes
 from pilothouse.placement.weights import Silent
 from pilothouse.policy.replica_lifecycle import LifecycleSettings, ReplicaLifecycle
+from pilothouse.store.ledger import Ledger
+from pilothouse.store.tenants import TenantStore
 from pilothouse.testing.processes import wait_until
 from pilothouse.wire import control_channel
 
@@ -100,7 +102,8 @@ class Fleet:
             paths,
             env=dict(os.environ),
             load_spec=lambda: self.file,
-            load_keys=lambda: (),
+            tenants=TenantStore(paths.database, paths.pepper),
+            ledger=Ledger(paths.database),
             progress=Silent(),
         )
 

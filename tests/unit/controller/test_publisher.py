@@ -12,8 +12,8 @@ from pilothouse.controller import publisher as publisher_module
 from pilothouse.controller.publisher import JoinedWorker, Publisher
 from pilothouse.model.control import ReplicaSuspected, SnapshotPublished
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.fleet import FleetSnapshot, KeyView
-from pilothouse.model.ids import FleetName, KeyId, ReplicaId, TenantId
+from pilothouse.model.fleet import FleetSnapshot, ModelView
+from pilothouse.model.ids import FleetName, ModelName, ReplicaId
 from pilothouse.testing.processes import wait_until
 from pilothouse.wire import control_channel
 
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.asyncio
 Listen = Callable[..., AbstractAsyncContextManager[Any]]
 
 
-def snapshot(version: int, keys: int = 0) -> FleetSnapshot:
-    views = tuple(KeyView(id=KeyId(f"k{n}"), tenant=TenantId("t"), digest="00" * 32) for n in range(keys))
-    return FleetSnapshot(fleet=FleetName("test"), version=version, keys=views)
+def snapshot(version: int, models: int = 0) -> FleetSnapshot:
+    views = tuple(ModelView(name=ModelName(f"{n:0100}"), created=1, deployments=()) for n in range(models))
+    return FleetSnapshot(fleet=FleetName("test"), version=version, models=views)
 
 
 @pytest_asyncio.fixture
@@ -123,7 +123,7 @@ async def test_a_worker_that_reads_slowly_gets_the_latest_and_not_each(publisher
     reader, writer = await asyncio.open_unix_connection(str(paths.control_socket), limit=1024)
     large = 20_000  # some 2 MB: more than the socket's buffers hold
     for version in range(1, 30):
-        publisher.publish(snapshot(version, keys=large))
+        publisher.publish(snapshot(version, models=large))
         await asyncio.sleep(0)
     decoder = control_channel.Decoder()
     seen: list[int] = []

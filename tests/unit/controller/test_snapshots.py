@@ -8,8 +8,8 @@ from pilothouse.controller import snapshots
 from pilothouse.controller.replica import PlacingProgress, Replica, index_of
 from pilothouse.engines.registry import driver
 from pilothouse.model.events import ReplicaAdopted, ReplicaRequested
-from pilothouse.model.fleet import Endpoint, FleetSnapshot, KeyView, ReplicaState
-from pilothouse.model.ids import DeploymentName, FleetName, KeyId, ModelName, ReplicaId, TenantId
+from pilothouse.model.fleet import Endpoint, FleetSnapshot, ReplicaState
+from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec, EngineSpec, FleetSpec, Timeouts, UpstreamSpec
 from pilothouse.model.units import MonotonicNs
@@ -28,8 +28,8 @@ def replica(deployment: DeploymentSpec, index: int = 0) -> Replica:
     return Replica(deployment, driver(deployment.engine.name), index, FleetName("test"))
 
 
-def build(spec: FleetSpec, *replicas: Replica, keys: tuple[KeyView, ...] = ()) -> FleetSnapshot:
-    return snapshots.build(spec, replicas, keys, CREATED, version=3)
+def build(spec: FleetSpec, *replicas: Replica) -> FleetSnapshot:
+    return snapshots.build(spec, replicas, CREATED, version=3)
 
 
 def test_models_and_deployments_are_in_the_files_order_with_their_drivers_facts(
@@ -39,9 +39,8 @@ def test_models_and_deployments_are_in_the_files_order_with_their_drivers_facts(
     hosted = DeploymentSpec(
         name=DeploymentName("z"), model=ModelName("n"), engine=EngineSpec(name="openai"), replicas=1, upstream=upstream
     )
-    key = KeyView(id=KeyId("k"), tenant=TenantId("t"), digest="00")
-    made = build(fleet_of(hosted, pinned("b"), pinned("a")), keys=(key,))
-    assert (made.fleet, made.version, made.keys) == ("test", 3, (key,))
+    made = build(fleet_of(hosted, pinned("b"), pinned("a")))
+    assert (made.fleet, made.version) == ("test", 3)
     assert [(model.name, model.created) for model in made.models] == [("n", 8), ("m", 7)]
     assert [each.name for each in made.models[1].deployments] == ["b", "a"]
     view = made.models[0].deployments[0]

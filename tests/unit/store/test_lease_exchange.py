@@ -6,8 +6,9 @@ import pytest
 
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.ids import KeyId, OrganisationId, TenantId
+from pilothouse.model.leases import LeaseAnswers, LeaseBatch
 from pilothouse.model.tenants import Key, Limits, Organisation, RateLimit, Tenant, TenantDirectory
-from pilothouse.policy.limits.authority import LeaseAnswers, LeaseAuthority, LeaseBatch
+from pilothouse.policy.limits.authority import LeaseAuthority
 from pilothouse.policy.limits.decision import LimitRefusal
 from pilothouse.policy.limits.lease import LeaseSettings
 from pilothouse.policy.limits.lease_book import LeaseBook

@@ -13,6 +13,7 @@ from pilothouse.model.tenants import BudgetLimit, Limits, Period, RateLimit, Sco
 from pilothouse.model.units import SECOND, DurationNs, WallNs
 from pilothouse.store.database import DatabasePlace, open_database, transaction
 from pilothouse.store.digests import key_digest
+from pilothouse.store.revocations import RevocationFile, RevocationReader
 from pilothouse.store.tables import metadata
 from pilothouse.store.tenants import TenantStore
 
@@ -77,8 +78,8 @@ def test_the_directory_has_what_the_data_plane_needs(store: TenantStore) -> None
     new = store.create_key(key(limits=LIMITS, expires_at=WallNs(5)), "me")
     gone = store.create_key(key(), "me")
     store.revoke_key(gone.key.id, "me")
-    found = store.directory(7)
-    assert found.version == 7
+    found = store.directory()
+    assert found.version == store.version() == store.audit()[0].id
     assert [(each.id, each.limits) for each in found.organisations] == [(ACME, LIMITS)]
     assert [(each.id, each.tier) for each in found.tenants] == [(WEB, Tier.REALTIME)]
     assert [(each.id, each.limits, each.expires_at, len(each.digest)) for each in found.keys] == [
@@ -90,7 +91,51 @@ def test_many_keys_share_the_limits_they_have(store: TenantStore) -> None:
     store.create_tenant(tenant(), "me")
     for _ in range(3):
         store.create_key(key(limits=LIMITS), "me")
-    assert len({id(each.limits) for each in store.directory(1).keys}) == 1
+    assert len({id(each.limits) for each in store.directory().keys}) == 1
+
+
+def test_a_change_has_what_the_audit_log_names_and_nothing_else(store: TenantStore) -> None:
+    store.create_tenant(tenant(), "me")
+    kept, gone = store.create_key(key(), "me"), store.create_key(key(), "me")
+    before = store.version()
+    assert store.changes_since(before) is None
+    store.update_key(kept.key.id, {"limits": LIMITS}, "me")
+    store.revoke_key(gone.key.id, "me")
+    store.update_organisation(ACME, {"name": "Acme & Sons"}, "me")
+    change = store.changes_since(before)
+    assert change is not None
+    assert (change.base, change.version) == (before, store.version())
+    assert [(each.id, each.limits) for each in change.keys] == [(kept.key.id, LIMITS)]
+    assert change.gone_keys == (gone.key.id,)
+    assert [each.name for each in change.organisations] == ["Acme & Sons"]
+    assert (change.tenants, change.gone_tenants) == ((), ())
+    store.revoke_tenant(WEB, "me")
+    last = store.changes_since(change.version)
+    assert last is not None
+    assert last.gone_tenants == (WEB,)
+
+
+def test_changes_from_nothing_are_the_directory(store: TenantStore) -> None:
+    store.create_tenant(tenant(), "me")
+    for _ in range(1200):  # more than one question may name
+        store.create_key(key(), "me")
+    change, directory = store.changes_since(0), store.directory()
+    assert change is not None
+    assert {each.id for each in change.keys} == {each.id for each in directory.keys}
+    assert change.tenants == directory.tenants
+
+
+def test_what_is_revoked_is_noted_for_the_workers(place: DatabasePlace, tmp_path: Path) -> None:
+    reader = RevocationReader(tmp_path / "revoked")
+    assert reader.news() == []
+    with TenantStore(place, tmp_path / "pepper", RevocationFile(tmp_path / "revoked")) as store:
+        store.create_tenant(tenant(), "me")
+        made = store.create_key(key(), "me")
+        store.revoke_key(made.key.id, "me")
+        assert reader.news() == [made.key.id]
+        store.revoke_tenant(WEB, "me")
+        assert reader.news() == [WEB]
+        assert reader.news() == []
 
 
 def test_a_revoked_tenant_takes_its_keys_with_it(store: TenantStore) -> None:
@@ -98,8 +143,8 @@ def test_a_revoked_tenant_takes_its_keys_with_it(store: TenantStore) -> None:
     store.create_key(key(), "me")
     first = store.revoke_tenant(WEB, "me")
     assert store.revoke_tenant(WEB, "me") == first
-    assert store.directory(1).keys == ()
-    assert store.directory(1).tenants == ()
+    assert store.directory().keys == ()
+    assert store.directory().tenants == ()
     with pytest.raises(PilothouseError, match="revoked"):
         store.create_key(key(), "me")
 

@@ -5,9 +5,9 @@ import math
 
 import msgspec
 
+from pilothouse.model.leases import LeaseAnswer, LeaseReport, LimitKind, SharedLimit
 from pilothouse.model.tenants import BudgetLimit, Level, RateLimit
 from pilothouse.model.units import SECOND, DurationNs, WallNs
-from pilothouse.policy.limits.authority import LeaseAnswer, LeaseReport, LimitKind, SharedLimit
 from pilothouse.policy.limits.decision import MONEY_WINDOWS, LimitRefusal, Window
 from pilothouse.policy.limits.windows import TOKEN, Rate, period_of
 
@@ -89,7 +89,7 @@ class Lease:
         self.level = level
         self.window = window
         self._spec = spec
-        self.limit = _shared(f"{level.name}:{subject}:{window.name}".lower(), window, spec)
+        self.limit = _shared(shared_name(level, subject, window), window, spec)
         self.period_ends = 0 if self.limit.kind is LimitKind.BUDGET else _LONGEST
         self.credit = 0
         self.expires_at = 0
@@ -174,6 +174,10 @@ class Lease:
         self._reported_mark = self.mark
         self.mark = Mark(self.mark.value)
         self.credit = min(self.credit, max(self.asked, self._ahead) if now < self.expires_at else 0)
+        if self.asked and self.credit < self.least_asked:
+            # Too little for any of the requests that wait. The authority may give it to another worker, and its answer
+            # may be lost: so it is given back here, and comes back with the answer if that is enough.
+            self.credit = 0
         want = max(0, self.asked - self.credit)
         return LeaseReport(
             limit=self.limit,
@@ -260,6 +264,11 @@ class Spare:
 
 
 _NO_ANSWER = LeaseAnswer(name="", held=0, left=0, spent=0, refunded=0, used=0, returned=0)
+
+
+def shared_name(level: Level, subject: str, window: Window) -> str:
+    """What the authority calls a limit."""
+    return f"{level.name}:{subject}:{window.name}".lower()
 
 
 def _shared(name: str, window: Window, spec: RateLimit | BudgetLimit | int) -> SharedLimit:

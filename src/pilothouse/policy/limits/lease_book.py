@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from pilothouse.model.leases import LeaseAnswers, LeaseBatch, LeaseReport
 from pilothouse.model.tenants import BudgetLimit, Limits, RateLimit
-from pilothouse.policy.limits.authority import LeaseAnswers, LeaseBatch, LeaseReport
 from pilothouse.policy.limits.decision import RATE_WINDOWS, Window
 from pilothouse.policy.limits.lease import Lease, LeaseSettings
 from pilothouse.policy.limits.leased_plan import LeasedPlan

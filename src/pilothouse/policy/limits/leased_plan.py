@@ -8,7 +8,7 @@ import enum
 from collections.abc import Sequence
 from typing import Final
 
-from pilothouse.policy.limits.authority import LimitKind
+from pilothouse.model.leases import LimitKind
 from pilothouse.policy.limits.decision import BudgetAlarm, LimitRefusal, Window, WindowStatus
 from pilothouse.policy.limits.lease import FailMode, Lease, LeaseSettings, Mark, Spare
 from pilothouse.policy.limits.plan import least_capacity, longest_wait
@@ -141,8 +141,9 @@ class LeasedPlan:
             return None
         if asked:
             return longest_wait([lease.shortage(amount, now, wall) for lease, amount in short])
-        for lease, amount in short:
-            lease.ask(amount)
+        # Also of those that have enough: else they would give back what they hold beyond their pace, and lack it then.
+        for lease, index in self.leases:
+            lease.ask(amounts[index])
         self._touched.add(self)
         return ASK
 

@@ -5,7 +5,7 @@ place: what has been used stays used, and reservations under way end where they 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from pilothouse.model.ids import KeyId, OrganisationId, TenantId
@@ -46,17 +46,30 @@ class PlanBook(ABC, Generic[_State, _Plan]):
     """The plans of one gateway worker. `now` is monotonic, in nanoseconds."""
 
     def __init__(self) -> None:
-        self._organisations: dict[OrganisationId, Organisation] = {}
-        self._tenants: dict[TenantId, Tenant] = {}
-        self._keys: dict[KeyId, Key] = {}
+        self._organisations: Mapping[OrganisationId, Organisation] = {}
+        self._tenants: Mapping[TenantId, Tenant] = {}
+        self._keys: Mapping[KeyId, Key] = {}
         self._plans: dict[KeyId, _Plan] = {}
         self._states: dict[Subject, _State] = {}
 
     def use(self, directory: TenantDirectory, now: int) -> None:
         """Go on with another directory. Limits that nobody has any more are forgotten."""
-        self._organisations = {each.id: each for each in directory.organisations}
-        self._tenants = {each.id: each for each in directory.tenants}
-        self._keys = {each.id: each for each in directory.keys}
+        self.follow(
+            {each.id: each for each in directory.organisations},
+            {each.id: each for each in directory.tenants},
+            {each.id: each for each in directory.keys},
+            now,
+        )
+
+    def follow(
+        self,
+        organisations: Mapping[OrganisationId, Organisation],
+        tenants: Mapping[TenantId, Tenant],
+        keys: Mapping[KeyId, Key],
+        now: int,
+    ) -> None:
+        """As `use`, with a directory that is kept by id. To be called again whenever something in it has changed."""
+        self._organisations, self._tenants, self._keys = organisations, tenants, keys
         self._plans = {}
         for subject, state in list(self._states.items()):
             limits = self._limits_of(subject)

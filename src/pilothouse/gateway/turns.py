@@ -1,0 +1,219 @@
+"""What a request owes: its place under the limits before it goes to an engine, and its row in the ledger at its end.
+
+reserve > (ask the authority > reserve)    admitted, or refused with nothing taken
+        > end                              once: the reservation is settled or released, the row is written
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pilothouse.gateway.callers import Callers
+from pilothouse.gateway.turn_log import TurnLog
+from pilothouse.model.fleet import FleetSnapshot
+from pilothouse.model.ids import DeploymentName, ModelName, RequestId
+from pilothouse.model.ledger import CountedBy, LedgerRow, Outcome
+from pilothouse.model.requests import Usage
+from pilothouse.model.tenants import Price
+from pilothouse.model.units import WallNs
+from pilothouse.policy.limits.decision import LimitRefusal, Window, reset_text
+from pilothouse.policy.limits.expected_output import ExpectedOutput
+from pilothouse.policy.limits.lease_book import LeaseBook
+from pilothouse.policy.limits.leased_plan import Ask, LeasedPlan
+from pilothouse.policy.limits.reservation import Demand, Reservation
+from pilothouse.policy.limits.token_estimate import TokenEstimator
+from pilothouse.wire.http1 import Header
+from pilothouse.wire.inference_body import InferenceBody
+
+if TYPE_CHECKING:
+    from pilothouse.gateway.callers import Caller
+
+NO_PRICE = Price()
+
+_HEADER_WINDOWS = (
+    (Window.REQUESTS, b"requests"),
+    (Window.TOTAL_TOKENS, b"tokens"),
+    (Window.INPUT_TOKENS, b"input-tokens"),
+    (Window.OUTPUT_TOKENS, b"output-tokens"),
+)
+
+
+class ModelCosts:
+    """What is known and learned of what a model's requests cost. Kept for as long as the worker lives."""
+
+    __slots__ = ("estimator", "price")
+
+    def __init__(self) -> None:
+        self.estimator = TokenEstimator()
+        self.price = NO_PRICE
+
+
+class Turns:
+    """One worker's. `ask` calls back when the authority has been asked about shared limits."""
+
+    def __init__(
+        self, callers: Callers, book: LeaseBook, ask: Callable[[Callable[[], None]], None], log: TurnLog | None
+    ) -> None:
+        self.book = book
+        self.ask = ask
+        self.log = log
+        self.expected = ExpectedOutput()
+        self._callers = callers
+        self._costs: dict[str, ModelCosts] = {}
+        self._generation: object = None
+
+    def costs(self, model: str) -> ModelCosts:
+        """Those of a model of the fleet."""
+        found = self._costs.get(model)
+        if found is None:
+            found = self._costs[model] = ModelCosts()
+        return found
+
+    def use_prices(self, snapshot: FleetSnapshot) -> None:
+        """Count by the prices of this snapshot from now on."""
+        for model in snapshot.models:
+            self.costs(model.name).price = model.price or NO_PRICE
+
+    def plan(self, caller: "Caller", now: int) -> LeasedPlan | None:
+        """The limits of a caller, `None` where there are none."""
+        if self._callers.generation is not self._generation:
+            self._generation = self._callers.generation
+            self.book.follow(self._callers.organisations, self._callers.tenants, self._callers.keys, now)
+        plan = self.book.plan(caller.id, now)
+        return plan if plan is not None and plan.leases else None
+
+    def begin(self, caller: "Caller", body: InferenceBody, now: int, wall: int) -> "Turn":
+        """A request that would go to an engine."""
+        return Turn(self, caller, body, now, wall)
+
+
+class Turn:
+    """One request's. `now` is monotonic, `wall` since the epoch, both in nanoseconds."""
+
+    __slots__ = (
+        "_body",
+        "_caller",
+        "_costs",
+        "_demand",
+        "_plan",
+        "_reservation",
+        "_turns",
+        "_wall",
+        "ended",
+    )
+
+    def __init__(self, turns: Turns, caller: "Caller", body: InferenceBody, now: int, wall: int) -> None:
+        self._turns = turns
+        self._caller = caller
+        self._body = body
+        self._wall = wall
+        self._costs = turns.costs(body.model)
+        self._plan = turns.plan(caller, now)
+        self._demand: Demand | None = None
+        self._reservation: Reservation | None = None
+        self.ended = False
+
+    def reserve(self, now: int, *, asked: bool = False) -> LimitRefusal | Ask | None:
+        """Take what the request may use from every limit: `None` if it has been taken."""
+        plan = self._plan
+        if plan is None:
+            return None
+        demand = self._demand
+        if demand is None:
+            body, caller, costs = self._body, self._caller, self._costs
+            tokens = costs.estimator.estimate(len(body.data))
+            limit = body.max_output_tokens or None
+            output = self._turns.expected.expect(caller.tenant_id, body.model, limit, body.choices)
+            price = costs.price
+            cost = 0 if price is NO_PRICE else price.nano_cost(tokens, output)
+            demand = self._demand = Demand(tokens, output, cost)
+        verdict = plan.reserve(demand, now, self._wall, asked=asked)
+        if isinstance(verdict, Reservation):
+            self._reservation = verdict
+            return None
+        return verdict
+
+    def limit_headers(self, now: int) -> tuple[Header, ...]:
+        """The x-ratelimit headers: of each window that is limited, what it holds and what is left."""
+        plan = self._plan
+        headers: list[Header] = []
+        for window, name in _HEADER_WINDOWS:
+            status = None if plan is None else plan.status(window, now)
+            if status is not None:
+                headers += [
+                    (b"x-ratelimit-limit-" + name, b"%d" % status.limit),
+                    (b"x-ratelimit-remaining-" + name, b"%d" % status.remaining),
+                    (b"x-ratelimit-reset-" + name, reset_text(status.reset_ms).encode()),
+                ]
+        return tuple(headers)
+
+    def end(
+        self,
+        outcome: Outcome,
+        now: int,
+        *,
+        id_: RequestId,
+        deployment: DeploymentName,
+        usage: Usage | None,
+        generated: int,
+        first_content_at: int | None,
+        wall: int,
+    ) -> None:
+        """The first of these counts. `usage` is the engine's count; without one, `generated` content events are.
+
+        To be called before the last event of an answer leaves: what the client has seen the end of is on record.
+        """
+        if self.ended:
+            return
+        self.ended = True
+        counted_by = CountedBy.ENGINE
+        turns, body, caller = self._turns, self._body, self._caller
+        if outcome is Outcome.FAILED:
+            usage = _NOTHING_USED
+        elif usage is None:
+            counted_by = CountedBy.GATEWAY
+            usage = Usage(input_tokens=self._costs.estimator.estimate(len(body.data)), output_tokens=generated)
+        else:
+            self._costs.estimator.observe(len(body.data), usage.input_tokens)
+        price = self._costs.price
+        cost = 0 if price is NO_PRICE else price.nano_cost(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+        if outcome is not Outcome.FAILED and self._plan is not None:
+            cut_off = outcome is not Outcome.COMPLETED or usage.output_tokens >= (body.max_output_tokens or _NO_MAXIMUM)
+            turns.expected.observe(caller.tenant_id, body.model, usage.output_tokens, body.choices, cut_off=cut_off)
+        reservation = self._reservation
+        if reservation is not None:
+            if outcome is Outcome.FAILED:
+                reservation.release(now)
+            else:
+                reservation.settle(now, usage.input_tokens, usage.output_tokens, cost)
+        if turns.log is not None:
+            turns.log.append(
+                LedgerRow(
+                    id=id_,
+                    organisation=caller.organisation.id,
+                    tenant=caller.tenant_id,
+                    key=caller.id,
+                    model=ModelName(body.model),
+                    deployment=deployment,
+                    started_at=WallNs(self._wall),
+                    ended_at=WallNs(wall),
+                    outcome=outcome,
+                    first_content_at=None if first_content_at is None else WallNs(first_content_at),
+                    input_tokens=usage.input_tokens,
+                    cached_tokens=usage.cached_tokens,
+                    output_tokens=usage.output_tokens,
+                    reasoning_tokens=usage.reasoning_tokens,
+                    nano_cost=cost,
+                    counted_by=counted_by,
+                )
+            )
+
+    def give_up(self, now: int) -> None:
+        """It never got to an engine: everything is given back and nothing is on record."""
+        if not self.ended:
+            self.ended = True
+            if self._reservation is not None:
+                self._reservation.release(now)
+
+
+_NOTHING_USED = Usage(input_tokens=0, output_tokens=0)
+_NO_MAXIMUM = 1 << 62

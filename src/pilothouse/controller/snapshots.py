@@ -40,6 +40,7 @@ def build(
     return FleetSnapshot(
         fleet=spec.name,
         version=version,
+        filters=spec.filters,
         models=tuple(
             ModelView(
                 name=model.name,

@@ -5,11 +5,14 @@ new kind of event is no way around the filter.
 """
 
 import copy
+import re
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import msgspec
 
+_TELLING = ("logprobs", "token_ids", "prompt_logprobs", "prompt_token_ids")
+"""Fields that tell the text beside them once more."""
 _NOT_TEXT = frozenset({"role", "id", "type", "name", "index"})
 _JSON_DELTAS = ("function_call_arguments", "mcp_call_arguments")
 _BINARY_DELTAS = ("audio.delta", "partial_image")
@@ -136,7 +139,7 @@ def rewritten(event: dict[str, Any], part: Part, text: str) -> dict[str, Any]:
     holder[key] = text
     for place in (event, part.choice, holder):
         if place is not None:
-            for telling in ("logprobs", "token_ids", "obfuscation"):
+            for telling in (*_TELLING, "obfuscation"):
                 if place.get(telling) is not None:
                     place[telling] = None if telling != "logprobs" or place is not event else []
     return event
@@ -145,7 +148,7 @@ def rewritten(event: dict[str, Any], part: Part, text: str) -> dict[str, Any]:
 def tells_tokens(event: dict[str, Any], part: Part) -> bool:
     """Whether the event has log-probabilities or token ids of its text, which cannot be divided with it."""
     places = (event, part.choice or {}, part.place[0])
-    return any(place.get(telling) for place in places for telling in ("logprobs", "token_ids"))
+    return any(place.get(telling) for place in places for telling in _TELLING)
 
 
 def taken_apart(event: dict[str, Any], reading: Reading) -> list[dict[str, Any]]:
@@ -214,45 +217,69 @@ _SKIPPED_KEYS = frozenset(
 """What is structure, not text: changing it would break the call."""
 _JSON_KEYS = frozenset({"arguments", "partial_json"})
 _OBJECT_KEYS = frozenset({"input", "arguments"})
-_BINARY = "data:"
+_BINARY = re.compile(r"data:[a-z0-9.+\-/]*;base64,[A-Za-z0-9+/=_\-]*")
+"""An image or sound in the text of a URL. Anything else that begins like it is text."""
 
 Search = Callable[[str, bool], str]
 """From (text, whether it is JSON source) to the text to send."""
 
 
-def search_strings(value: Any, search: Search, *, numbers: bool = False) -> Any:
+Places = frozenset[tuple[int, str]]
+"""(id of a mapping, key) of texts that are searched elsewhere."""
+
+
+def search_rest(event: dict[str, Any], reading: Reading, search: Search) -> Any:
+    """The event with all texts searched that are none of its parts; the same object if nothing changed.
+
+    Choices that bring no text lose what tells tokens: those may be of a text that is still to come.
+    """
+    stripped = False
+    for choice in event["choices"]:
+        if isinstance(choice, dict) and not any(part.choice is choice for part in reading.parts):
+            telling = [key for key in _TELLING if choice.get(key)]
+            choice.update(dict.fromkeys(telling))
+            stripped = stripped or bool(telling)
+    places = {(id(part.place[0]), part.place[1]) for part in reading.parts}
+    places |= {(id(part.choice), key) for part in reading.parts for key in _TELLING if part.choice is not None}
+    searched = search_strings(event, search, elsewhere=frozenset(places))
+    return {**event} if stripped and searched is event else searched
+
+
+def search_strings(value: Any, search: Search, *, numbers: bool = False, elsewhere: Places = frozenset()) -> Any:
     """The value with every text in it searched; the same object if nothing changed.
 
     `numbers`: whether numbers are searched too, as in a tool's input.
     """
     if isinstance(value, str):
-        return value if value.startswith(_BINARY) else search(value, False)
+        return value if value.startswith("data:") and _BINARY.fullmatch(value) else search(value, False)
     if numbers and isinstance(value, int | float) and not isinstance(value, bool):
         said = str(value)
         found = search(said, False)
         return value if found == said else found
     if isinstance(value, list):
-        items = [search_strings(each, search, numbers=numbers) for each in value]
+        items = [search_strings(each, search, numbers=numbers, elsewhere=elsewhere) for each in value]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
     if isinstance(value, dict):
-        return _search_mapping(value, search, numbers=numbers)
+        return _search_mapping(value, search, numbers=numbers, elsewhere=elsewhere)
     return value
 
 
-def _search_mapping(value: dict[str, Any], search: Search, *, numbers: bool) -> dict[str, Any]:
+def _search_mapping(value: dict[str, Any], search: Search, *, numbers: bool, elsewhere: Places) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     binary = value.get("type") == "base64" or "format" in value
     for key, each in value.items():
-        if (not numbers and key in _SKIPPED_KEYS) or (key == "data" and binary):
+        if (not numbers and key in _SKIPPED_KEYS) or (key == "data" and binary) or (id(value), key) in elsewhere:
             continue
         if key in _JSON_KEYS and isinstance(each, str):
             new: Any = search(each, True)
         else:
             inside = numbers or (key in _OBJECT_KEYS and isinstance(each, dict))
-            new = search_strings(each, search, numbers=inside)
+            new = search_strings(each, search, numbers=inside, elsewhere=elsewhere)
         if new is not each:
             changed[key] = new
-    # `logprobs` of a changed text would tell it.
-    if changed and value.get("logprobs") is not None:
-        changed["logprobs"] = None if not isinstance(value["logprobs"], list) else []
+    if changed:
+        # They would tell the text that was changed.
+        for telling in _TELLING:
+            if value.get(telling) is not None:
+                changed[telling] = None if not isinstance(value[telling], list) else []
     return {**value, **changed} if changed else value

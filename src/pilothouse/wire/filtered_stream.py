@@ -4,6 +4,7 @@ Events go on as they came, byte for byte, unless something in them was replaced.
 waits for the next one; a long one is divided.
 """
 
+import functools
 import json
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -20,8 +21,10 @@ from pilothouse.wire import filter_ends, sse
 from pilothouse.wire.filter_events import (
     Part,
     Reading,
+    Search,
     read_event,
     rewritten,
+    search_rest,
     search_strings,
     taken_apart,
     tells_tokens,
@@ -111,6 +114,24 @@ class FilteredStream:
         self._head: dict[str, Any] = {}
         self._messages = False
         self.ended: Refusal | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is held back."""
+        return any(lane.queue for lane in self._lanes.values())
+
+    def discard(self) -> None:
+        """Nothing more comes, and nothing that waits is wanted: let go of all now, not when garbage is collected."""
+        self._lanes.clear()
+        self._templates.clear()
+
+    def fail(self, error: Exception) -> bytes:
+        """The stream cannot be searched: end it, unless the filter is declared to fail open."""
+        if self.ended is None:
+            self._failed(b"", error)
+        sent = b"".join(self._out)
+        self._out.clear()
+        return sent
 
     @property
     def counts(self) -> dict[tuple[str, Action], int]:
@@ -219,9 +240,13 @@ class FilteredStream:
         data = sse.data_of(event) if self._framed else event
         fields = _object(data)
         if fields is None:
-            if data.strip() == b"[DONE]":
+            data = data.strip()
+            if data == b"[DONE]":
                 self._close_all()
-            self._out.append(event)
+            elif data:
+                raise ValueError("an event is not a JSON object")
+            if self.ended is None:
+                self._out.append(event)
             return
         self._note(fields)
         reading = read_event(fields)
@@ -229,11 +254,22 @@ class FilteredStream:
             self._close_all()
         if reading.whole:
             for each in reading.closes:
-                self._close(self._lane(each))
-            self._take_whole(event, fields, reading)
-        elif len(reading.parts) > 1:
+                if self.ended is None:
+                    self._close(self._lane(each))
+            if self.ended is None:
+                self._take_whole(event, fields, reading)
+            return
+        if "choices" in fields:
+            searched = self._searched(functools.partial(search_rest, fields, reading))
+            if searched is None:
+                return
+            if searched is not fields:
+                fields, reading = searched, read_event(searched)
+                event = self._event(fields, event)
+        if len(reading.parts) > 1:
             for each_fields in taken_apart(fields, reading):
-                self._take_read(self._event(each_fields, event), each_fields, read_event(each_fields), kept=False)
+                if self.ended is None:
+                    self._take_read(self._event(each_fields, event), each_fields, read_event(each_fields), kept=False)
         else:
             self._take_read(event, fields, reading, kept=True)
 
@@ -257,6 +293,18 @@ class FilteredStream:
 
     def _take_whole(self, event: bytes, fields: dict[str, Any], reading: Reading) -> None:
         """An event that repeats or announces text: every string in it is a text of its own."""
+        searched = self._searched(functools.partial(search_strings, fields))
+        if searched is None:
+            return
+        if searched is not fields:
+            event = self._event(searched, event)
+        if reading.lane is not None:
+            self._in_order(self._lane(reading.lane), event)
+        else:
+            self._out.append(event)
+
+    def _searched(self, run: Callable[[Search], Any]) -> dict[str, Any] | None:
+        """The fields as `run` makes them with each text searched on its own; `None` if one of them ends the stream."""
         blocked: list[str] = []
 
         def search(text: str, json_source: bool) -> str:
@@ -265,16 +313,11 @@ class FilteredStream:
                 blocked.append(entity)
             return found
 
-        searched = search_strings(fields, search)
+        searched: dict[str, Any] = run(search)
         if blocked:
             self._end(blocked_refusal(blocked[0]))
-            return
-        if searched is not fields:
-            event = self._event(searched, event)
-        if reading.lane is not None:
-            self._in_order(self._lane(reading.lane), event)
-        else:
-            self._out.append(event)
+            return None
+        return searched
 
     def _in_order(self, lane: _Lane, event: bytes) -> None:
         """An event without text: behind what waits in its lane."""

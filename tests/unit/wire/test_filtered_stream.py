@@ -12,7 +12,7 @@ from pilothouse.model.filters import Action, FilterSpec
 from pilothouse.policy.redaction import matcher
 from pilothouse.policy.redaction.compiled import CompiledFilter, compile_filters
 from pilothouse.wire import sse
-from pilothouse.wire.filtered_body import filter_body
+from pilothouse.wire.filtered_body import filter_request
 from pilothouse.wire.filtered_stream import FilteredStream
 
 REDACT = compile_filters([everything(Action.REDACT)], direction="output")
@@ -335,7 +335,7 @@ def test_litellm_30728_a_failing_detector_fails_closed_unless_declared(
     if stream.ended is not None:
         assert stream.ended.code == "filter_failed"
         assert decoded(out)[-1]["error"]["code"] == "filter_failed"
-    body = filter_body(b'{"input":"a@b.io"}', compiled, compiled.turn())
+    body = filter_request(b'{"input":"a@b.io"}', compiled, compiled.turn())
     assert isinstance(body, bytes) is fail_open
 
 
@@ -382,7 +382,7 @@ def test_requests_and_answers_that_are_not_streamed() -> None:
             {"role": "user", "content": [{"type": "tool_use", "id": "t", "input": {"card": 4111111111111111}}]},
         ],
     }
-    found = filter_body(json.dumps(body).encode(), REDACT, turn)
+    found = filter_request(json.dumps(body).encode(), REDACT, turn)
     assert isinstance(found, bytes)
     messages = json.loads(found)["messages"]
     assert json.loads(found)["model"] == "m@x.io"
@@ -390,8 +390,8 @@ def test_requests_and_answers_that_are_not_streamed() -> None:
     assert json.loads(messages[1]["tool_calls"][0]["function"]["arguments"]) == {"to": "[EMAIL_1]"}
     assert messages[2]["content"][0]["input"] == {"card": "[PAYMENT_CARD_1]"}
     clean = b'{ "input" : "nothing here" }'
-    assert filter_body(clean, REDACT, turn) is clean
-    blocked = filter_body(json.dumps(body).encode(), BLOCK, BLOCK.turn())
+    assert filter_request(clean, REDACT, turn) is clean
+    blocked = filter_request(json.dumps(body).encode(), BLOCK, BLOCK.turn())
     assert isinstance(blocked, Refusal)
     assert "a@b" not in blocked.message
     # The answer of the same turn gives the same value the same name.

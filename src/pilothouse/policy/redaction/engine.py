@@ -51,6 +51,11 @@ def best_engine(name: str | None = None) -> Engine:
     raise ExtraMissingError("filters need their matching engine: pip install 'pilothouse[filters]'")
 
 
+_TRIGGERS: dict[tuple[str, ...], Any] = {}
+"""Databases by their expressions: sets of filters that look for the same entities share one. Bounded by the sets of
+built-in entities that fleet files name."""
+
+
 class HyperscanEngine:
     """Hyperscan in block mode: pieces are cut where no match lies across, so no stream state is needed."""
 
@@ -77,7 +82,10 @@ class HyperscanEngine:
     def triggers(self, expressions: Sequence[str]) -> Callable[[str], list[int]]:
         """See `Engine`."""
         once = self._library.HS_FLAG_SINGLEMATCH
-        scan = self._database([(text, once) for text in expressions]).scan
+        known = tuple(expressions)
+        if known not in _TRIGGERS:
+            _TRIGGERS[known] = self._database([(text, once) for text in expressions])
+        scan = _TRIGGERS[known].scan
         found: list[int] = []
 
         def on_match(index: int, start: int, end: int, flags: int, context: object) -> None:

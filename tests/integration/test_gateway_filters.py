@@ -44,7 +44,7 @@ def of_path(path: str, **fields: object) -> dict[str, object]:
     if path == CHAT:
         return chat(**fields)  # type: ignore[arg-type]
     if path == "/v1/completions":
-        return {"model": MODEL, "prompt": "hi", **fields}
+        return {"model": MODEL, "prompt": "hi", "max_tokens": 64, **fields}
     if path == "/v1/responses":
         return {"model": MODEL, "input": "hi", **fields}
     return {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 64, **fields}
@@ -110,7 +110,7 @@ async def test_litellm_38734_a_blocked_stream_ends_in_its_dialect_in_every_diale
 
         assert answer.status == 200
         assert text_of(path, events) == "Write to "
-        assert b"content_filter" in answer.body
+        assert (b'"stop_reason":"refusal"' if path == "/v1/messages" else b"content_filter") in answer.body
         assert b"jane" not in answer.body
         assert "error" in events[-1] or events[-1]["type"] == "error"
         assert plane.ended("content_filter") == 1
@@ -156,7 +156,7 @@ async def test_blocked_requests_never_reach_the_engine(tmp_path: Path) -> None:
         # Half a surrogate pair, and a key twice, are no way around.
         halved = b'{"model":"%b","messages":[{"role":"user","content":"\\ud800 a@b.io"}]}' % MODEL.encode()
         twice = b'{"model":"%b","messages":[{"role":"user","content":"a@b.io","content":"x"}]}' % MODEL.encode()
-        assert (await plane.ask(CHAT, halved)).code == "content_filter"
+        assert (await plane.ask(CHAT, halved)).code == "invalid_json"
         assert (await plane.ask(CHAT, twice)).code == "duplicate_key"
         assert upstream.requests == ()
 
@@ -172,7 +172,7 @@ async def test_filters_are_of_models_and_tenants_and_the_strictest_wins(tmp_path
     ):
         upstream.script(Script(text=SAID))
         answer = await plane.ask(CHAT, chat(stream=True))
-        assert text_of(CHAT, decoded(answer.body)) == "Write to ****.***@*******.*om or call [PHONE_1] today, please."
+        assert text_of(CHAT, decoded(answer.body)) == "Write to ****.***@******e.com or call [PHONE_1] today, please."
 
 
 async def test_without_filters_of_its_own_a_turn_takes_the_usual_path(tmp_path: Path) -> None:
@@ -245,8 +245,9 @@ async def test_litellm_41611_a_value_in_two_reads_is_not_leaked_when_the_engine_
         while b"mail" not in seen:
             seen += await wire.chunk()
         await asyncio.sleep(0.05)
-        plane.turn(1.2)  # what is open is treated as found, and the turn goes on
+        plane.turn(2)  # what is open is treated as found, and the turn goes on
         assert plane.in_flight()[0] == 1
+        seen += await wire.chunk()
         plane.turn(1000)
         while piece := await wire.chunk():
             seen += piece
@@ -365,7 +366,7 @@ async def test_filters_travel_in_the_snapshot_and_compiled_ones_are_kept(tmp_pat
         assert plane.plane.table.filters is before
         plane.plane.apply(msgspec.structs.replace(again, filters=(filtering(Action.REDACT, name="renamed"),)))
         assert plane.plane.table.filters is not before
-        assert list(plane.plane.table.filters.compiled.values())[0] in before.compiled.values()
+        assert next(iter(plane.plane.table.filters.compiled.values())) in before.compiled.values()
         empty = FleetSnapshot(fleet=FleetName("tests"), version=3)
         plane.plane.apply(empty)
         assert plane.plane.table.filters.of_model(MODEL) is None

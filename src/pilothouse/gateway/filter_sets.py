@@ -64,6 +64,8 @@ class FilterSets:
 
     def serves(self, snapshot: FleetSnapshot) -> bool:
         """Whether these are the filters of `snapshot`."""
+        if not self.specs:
+            return not snapshot.filters
         return self.specs == snapshot.filters and self.names == tuple(model.name for model in snapshot.models)
 
     def of_model(self, model: str) -> ModelFilters | None:

@@ -45,17 +45,18 @@ class FilteredRelay(EventRelay):
 
     def feed(self, data: bytes) -> bytes:
         """The events that may go to the client now."""
+        events = EventRelay.feed(self, data)
         stream = self._stream
-        if stream.ended is not None:
-            return b""
-        events = super().feed(data)
         if self._cutter.oversize:
             sent = stream.fail(ValueError("an event is too large"))
             if stream.ended is None:
                 sent += events  # by declaration
+        elif events:
+            sent = stream.feed(events)
         else:
-            sent = stream.feed(events) if events else b""
-        self.ended = self.ended or stream.ended is not None
+            return b""
+        if stream.ended is not None:
+            self.ended = True
         return sent
 
     def close(self) -> bytes:

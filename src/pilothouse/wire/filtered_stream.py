@@ -350,7 +350,7 @@ class FilteredStream:
         lane.render = render
         decided = channel.feed(text)
         queue = lane.queue
-        if channel.edits or channel.blocked is not None:
+        if channel.edits or channel.state.blocked is not None:
             queue.append((event, start, end, text, render, flags))
             self._release_edited(lane, channel, decided)
             return
@@ -385,10 +385,10 @@ class FilteredStream:
             left = _edited(text, start, edits)
             if left or flags & KEPT:
                 self._out.append(render(left))
-        if channel.blocked is not None:
+        if channel.state.blocked is not None:
             if queue:
                 self._divide(queue, edits, decided)
-            self._end(blocked_refusal(channel.blocked))
+            self._end(blocked_refusal(channel.state.blocked))
         elif final and edits and lane.render is not None:
             # What was put behind the last character.
             self._out.append(lane.render("".join(replacement for _, _, replacement in edits)))
@@ -426,7 +426,7 @@ class FilteredStream:
         if channel is None:
             return
         decided = channel.close()
-        self._release_edited(lane, channel, decided if channel.blocked is not None else _ALL, final=True)
+        self._release_edited(lane, channel, decided if channel.state.blocked is not None else _ALL, final=True)
         lane.channel = None
         lane.name = None
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pilothouse.model.filters import FilterSpec
 from pilothouse.policy.redaction.engine import Engine, ExtraMissingError, best_engine
 from pilothouse.policy.redaction.matcher import Matcher
+from pilothouse.policy.redaction.normal_form import prepare_normal_form
 from pilothouse.policy.redaction.plan import FilterPlan, merged
 from pilothouse.policy.redaction.pump import Edit, Finding, JsonPump, TextPump
 from pilothouse.policy.redaction.turn import Turn
@@ -36,6 +37,7 @@ class CompiledFilter:
         self._hash_key = plan.hash_key if plan else None
         if plan is None:
             return
+        prepare_normal_form()
         acting, counting = plan.only(monitored=False), plan.only(monitored=True)
         try:
             self.enforcing = Matcher(acting, engine) if acting.actions else None
@@ -71,9 +73,9 @@ class CompiledFilter:
         """A whole text with its matches replaced, and the entity that blocks it, if one does."""
         channel = self.channel(turn, json_source=json_source)
         channel.feed(text)
-        if channel.blocked is None:
+        if channel.state.blocked is None:
             channel.close()
-        return apply(text, channel.edits), channel.blocked
+        return apply(text, channel.edits), channel.state.blocked
 
 
 def compile_filters(specs: Sequence[FilterSpec], *, direction: str, engine: str | None = None) -> CompiledFilter:
@@ -86,28 +88,35 @@ def compile_filters(specs: Sequence[FilterSpec], *, direction: str, engine: str 
     return CompiledFilter(merged(specs, direction=direction), best_engine(engine))
 
 
+class _Clear:
+    """Of a channel where nothing is enforced."""
+
+    __slots__ = ()
+    blocked: str | None = None
+
+
+_CLEAR = _Clear()
+
+
 class Channel:
     """One text on its way through the filters.
 
     Attributes:
         feed: Takes more text, says up to where all of it is decided.
         edits: What has to be replaced; the caller takes them out.
+        state: Its `blocked` is the entity that ends the turn, once one was found. (A property would cost more.)
     """
 
-    __slots__ = ("_monitor", "_pump", "_total", "edits", "feed")
+    __slots__ = ("_monitor", "_pump", "_total", "edits", "feed", "state")
 
     def __init__(self, compiled: CompiledFilter, turn: Turn, *, json_source: bool) -> None:
         kind = JsonPump if json_source else TextPump
         self._pump = kind(compiled.enforcing, turn) if compiled.enforcing is not None else None
         self._monitor = kind(compiled.monitoring, turn) if compiled.monitoring is not None else None
+        self.state: TextPump | _Clear = self._pump if self._pump is not None else _CLEAR
         self.edits: list[Edit] = self._pump.edits if self._pump is not None else []
         self._total = 0
         self.feed: Callable[[str], int] = self._feed if self._pump is None or self._monitor else self._pump.feed
-
-    @property
-    def blocked(self) -> str | None:
-        """The entity that ends the turn, once one was found."""
-        return self._pump.blocked if self._pump is not None else None
 
     def _feed(self, text: str) -> int:
         """Take more text; say up to where all of it is decided."""

@@ -77,7 +77,7 @@ def phone(regions: tuple[str, ...]) -> Detector:
     return Detector(
         entity="phone",
         group="pii",
-        triggers=(r"(?:[0-9][^0-9A-Za-z\n]{0,3}){6}[0-9]",),
+        triggers=(r"(?:[0-9][ .\-/()]{0,3}){6}[0-9]",),
         pattern=re.compile(rf"(?<![0-9A-Za-z+.\-/(])(?:(?<!\d )|(?=\+))(?=(\+?\(?\d(?:{_SEPARATOR}\d){{6,17}}))"),
         max_chars=68,
         shapes=frozenset({"chain"}),

@@ -31,6 +31,7 @@ class Detector(msgspec.Struct, frozen=True, kw_only=True):
         entity: The entity, for example `email`.
         group: `pii` or `secrets`.
         triggers: Expressions (RE2 and Hyperscan read them alike), one of which is in every text that has a value.
+        words: Expressions, one of which must stand shortly before a value; none where a value needs no words.
         pattern: Group 1 is what looks like a value. It sees one character before and after.
         check: How many characters of a candidate are the value; 0 if it is none.
         max_chars: The longest value that `pattern` finds.
@@ -50,6 +51,7 @@ class Detector(msgspec.Struct, frozen=True, kw_only=True):
     max_chars: int
     shapes: frozenset[str]
     sign_chars: int = 0
+    words: tuple[str, ...] = ()
     check: Callable[[Candidate], int] = lambda candidate: len(candidate.raw)
     priority: int = 5
     marker: re.Pattern[str] | None = None

@@ -58,8 +58,11 @@ Every value has a digit, an @, a dash, an underscore or more than one capital; a
 AWS_SECRET = re.compile(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9/+]{0,40}\Z")
 """An unfinished AWS secret; looked for only where its words are near, since every path looks like one."""
 
-STRONG = re.compile(r"@|:/|eyJ|BEGIN |(?i:secret)")
-"""Signs of a value that may be longer than most: an address, a URL, a token, a key."""
+
+def is_strong(text: str) -> bool:
+    """Whether there is a sign of a value that may be longer than most: an address, a URL, a token, a key."""
+    return "@" in text or ":/" in text or "eyJ" in text or "BEGIN " in text or "secret" in text.casefold()
+
 
 RUN = re.compile(rf"[{_RUN}]*+")
 """A run, to its end."""

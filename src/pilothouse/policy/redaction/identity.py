@@ -127,6 +127,7 @@ IDENTITY: tuple[Detector, ...] = (
         entity="passport",
         group="pii",
         triggers=("[0-9]{5}",),
+        words=("(?i)pass?a?e?port|reisepass|paspoort|paszport|pass ?nummer|travel document",),
         pattern=re.compile(
             r"(?<![0-9A-Za-z.\-])([A-Z]{0,2}\d{6,9}|[A-Z]\d[A-Z0-9]{6,7}|\d{2}[A-Z]{2}\d{5})(?![0-9A-Za-z]|-\d)"
         ),
@@ -139,6 +140,11 @@ IDENTITY: tuple[Detector, ...] = (
         entity="date_of_birth",
         group="pii",
         triggers=(r"[0-9](?:st|nd|rd|th)?[ \-/.,]{1,2}(?:of )?[0-9A-Z]", rf"(?:{_MONTHS})\.? [0-9]"),
+        words=(
+            r"(?i)\b(?:born|d\.?o\.?b|geb[.o])",
+            "(?i)birth|geburtsdatum|nacim|nascim|nacid|nat[oa] il|nascita|naissance|geboorte|urodz|delsedatum",
+            r"(?i)\bn..?.? le\b",
+        ),
         pattern=re.compile(
             r"(?<![0-9A-Za-z])("
             r"(?:19|20)\d\d[\-/.](?:0?[1-9]|1[0-2])[\-/.](?:3[01]|[12]\d|0?[1-9])"

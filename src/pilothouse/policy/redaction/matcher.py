@@ -5,17 +5,26 @@ from collections.abc import Callable
 
 from pilothouse.model.filters import Action
 from pilothouse.policy.redaction.contact import CONTACT, phone
-from pilothouse.policy.redaction.detector import Candidate, Detector
+from pilothouse.policy.redaction.detector import CONTEXT_CHARS, Candidate, Detector
 from pilothouse.policy.redaction.engine import Engine, Span
 from pilothouse.policy.redaction.expressions import Expression
 from pilothouse.policy.redaction.financial import FINANCIAL
-from pilothouse.policy.redaction.holding import AWS_SECRET, PLAIN, RUN, RUN_TO_END, STRONG, rest_pattern, tail_pattern
+from pilothouse.policy.redaction.holding import (
+    AWS_SECRET,
+    PLAIN,
+    RUN,
+    RUN_TO_END,
+    is_strong,
+    rest_pattern,
+    tail_pattern,
+)
 from pilothouse.policy.redaction.identity import IDENTITY, national_ids
 from pilothouse.policy.redaction.phrases import PhraseLists
 from pilothouse.policy.redaction.plan import FilterPlan
 from pilothouse.policy.redaction.secrets import SECRETS
 
 _OWN_PRIORITY = 6
+_AWS_SECRET_CHARS = 41
 _OWN_REST = re.compile(r"[^\s\"]*+")
 MIN_OPEN_CHARS = 4
 """So much of an operator's own expression must be there for its unfinished match to be more than a beginning."""
@@ -85,6 +94,9 @@ class Matcher:
         "_secret_words",
         "_tail",
         "_triggers",
+        "_word_owner",
+        "_words",
+        "_wordy",
         "actions",
         "bound",
         "plain",
@@ -115,6 +127,10 @@ class Matcher:
                     self._by_trigger.append([])
                 self._by_trigger[expressions.index(trigger)].append(each)
         self._triggers: Callable[[str], list[int]] = engine.triggers(expressions) if expressions else _no_triggers
+        self._wordy = [each for each in detectors if each.words]
+        word_expressions = [word for each in self._wordy for word in each.words]
+        self._word_owner = [id(each) for each in self._wordy for _ in each.words]
+        self._words: Callable[[str], list[int]] = engine.triggers(word_expressions) if self._wordy else _no_triggers
         self._own = [Expression(each.pattern) for each in plan.patterns]
         self._own_names = [each.name for each in plan.patterns]
         self._own_max = max((each.max_chars for each in plan.patterns), default=0)
@@ -138,18 +154,21 @@ class Matcher:
         """Where the earliest unfinished value in text[done:] begins; len(text) if there is none."""
         length = len(text)
         start = length - self.bound
+        weak = length - self.weak_bound
         if start <= done:
             # What follows a value without a break is no longer in the middle of a run: it may begin a value.
             found = self._rest.match(text, done) or self._tail.search(text, done)
             opened = found.start() if found else length
         else:
+            if not is_strong(text[start:]):
+                start = weak
             # A run that began before the bound may hold a value that began inside it.
             found = self._tail.search(text, start)
             opened = start if RUN_TO_END.match(text, start) else (found.start() if found else length)
-        if length - opened > self.weak_bound and not STRONG.search(text, opened):
-            opened = length - self.weak_bound
-        if self._secret_words and "ecret" in text.casefold():
-            value = AWS_SECRET.search(text, max(done, length - 41))
+        if opened < weak and not is_strong(text[opened:]):
+            opened = weak
+        if self._secret_words and "ecret" in text[-_AWS_SECRET_CHARS - CONTEXT_CHARS :].casefold():
+            value = AWS_SECRET.search(text, max(done, length - _AWS_SECRET_CHARS))
             opened = min(opened, value.start()) if value else opened
         if self._open_own is not None:
             opened = min(opened, self._open_pattern(text, done)[0])
@@ -197,15 +216,23 @@ class Matcher:
 
     # What is in it.
 
-    def triggered(self, text: str) -> list[Detector]:
-        """The detectors that may find something in `text`; nearly always none."""
-        hits = self._triggers(text)
+    def triggered(self, text: str, start: int = 0) -> list[Detector]:
+        """The detectors that may find something in text[start:]; nearly always none."""
+        hits = self._triggers(text[start:] if start else text)
         if not hits:
             return []
         found: dict[int, Detector] = {}
+        wordy = False
         for index in hits:
             for each in self._by_trigger[index]:
                 found[id(each)] = each
+                wordy = wordy or bool(each.words)
+        if wordy:
+            owner = self._word_owner
+            said = {owner[index] for index in self._words(text[max(0, start - CONTEXT_CHARS) :])}
+            for each in self._wordy:
+                if id(each) not in said:
+                    found.pop(id(each), None)
         return list(found.values())
 
     @property

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_DECIDED_CHARS = 512
 """Decided text that is kept before the window is cut back to what context words need."""
 _PIECE_CHARS = 4096
+_SMALL_PIECE_CHARS = 1024
 """Long texts are searched in pieces of so many characters, so that what one place triggers is looked for nearby."""
 _SEPARATORS = re.compile(r"[\s\-()/]")
 _NUMBER = re.compile(r"[0-9+\-.eE]*")
@@ -111,14 +112,40 @@ class TextPump:
                 if done > MAX_DECIDED_CHARS:
                     self._forget()
                 return self._origin + self._done
-        if len(text) > _PIECE_CHARS:
-            for start in range(0, len(text), _PIECE_CHARS):
-                self._append(text[start : start + _PIECE_CHARS])
-                self._advance()
+        if len(text) > _SMALL_PIECE_CHARS:
+            self._feed_pieces(text)
         else:
             self._append(text)
             self._advance()
         return self._position(self._done)
+
+    def _feed_pieces(self, text: str) -> None:
+        """A long text: at once where a large piece has nothing in it, else in small ones."""
+        for start in range(0, len(text), _PIECE_CHARS):
+            piece = text[start : start + _PIECE_CHARS]
+            if self._take_clean(piece):
+                continue
+            for small in range(0, len(piece), _SMALL_PIECE_CHARS):
+                self._append(piece[small : small + _SMALL_PIECE_CHARS])
+                self._advance()
+
+    def _take_clean(self, piece: str) -> bool:
+        """Take a piece if no detector would look at it; say whether it was taken."""
+        matcher = self._matcher
+        if self._offsets is not None or self._swallowed is not None or self.blocked is not None or matcher.has_own:
+            return False
+        folded, moved = normal_form(piece)
+        if moved is not None:
+            return False
+        window = self._text + folded
+        if matcher.triggered(window, self._done):
+            return False
+        self._text = window
+        self._total += len(piece)
+        self._done = matcher.open_from(window, self._done)
+        if self._done > MAX_DECIDED_CHARS:
+            self._forget()
+        return True
 
     def close(self) -> int:
         """The text has ended: what waits is decided by what there is."""
@@ -162,7 +189,7 @@ class TextPump:
             if done == len(text):
                 break
             opened = len(text) if final else matcher.open_from(text, done)
-            detectors = matcher.triggered(text[done:])
+            detectors = matcher.triggered(text, done)
             if not detectors and not matcher.has_own:
                 self._done = opened
                 break
@@ -262,7 +289,7 @@ class TextPump:
         """Treat as found what is open at the end and more than the beginning of a word."""
         matcher, text, done = self._matcher, self._text, self._done
         marker = matcher.unfinished(text, done)
-        whole = matcher.matches(text, done, len(text), len(text), matcher.triggered(text[done:]))
+        whole = matcher.matches(text, done, len(text), len(text), matcher.triggered(text, done))
         if whole and (marker is None or whole[-1].start < marker.start):
             last = whole.pop()
             open_end = last.end if marker is None else max(last.end, marker.end)

@@ -22,11 +22,11 @@ def _sent(compiled: CompiledFilter, pieces: list[str]) -> tuple[str, list[str]]:
     text, sent, steps = "", "", []
     for piece in [*pieces, None]:
         if piece is None:
-            decided = channel.close() if channel.blocked is None else len(text)
+            decided = channel.close() if channel.state.blocked is None else len(text)
         else:
             text += piece
             decided = channel.feed(piece)
-        if channel.blocked is not None:
+        if channel.state.blocked is not None:
             sent = apply(text[: _decided_at(channel.feed(""), text)], channel.edits)
             break
         sent = apply(text[:decided], [edit for edit in channel.edits if edit[1] <= decided])

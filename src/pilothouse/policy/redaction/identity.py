@@ -139,7 +139,11 @@ IDENTITY: tuple[Detector, ...] = (
     Detector(
         entity="date_of_birth",
         group="pii",
-        triggers=(r"[0-9](?:st|nd|rd|th)?[ \-/.,]{1,2}(?:of )?[0-9A-Z]", rf"(?:{_MONTHS})\.? [0-9]"),
+        triggers=(
+            r"[0-9][\-/. ][0-9]{1,2}[\-/. ][0-9]{2}",
+            rf"[0-9](?:st|nd|rd|th)?[ \-](?:of )?(?:{_MONTHS})",
+            rf"(?:{_MONTHS})\.? [0-9]",
+        ),
         words=(
             r"(?i)\b(?:born|d\.?o\.?b|geb[.o])",
             "(?i)birth|geburtsdatum|nacim|nascim|nacid|nat[oa] il|nascita|naissance|geboorte|urodz|delsedatum",

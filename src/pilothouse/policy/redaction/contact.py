@@ -13,10 +13,14 @@ _AUTHORITY = r"[^\s/?#@\"<>\\]"
 _SCHEME = r"(?<![A-Za-z0-9+.\-])[A-Za-z][A-Za-z0-9+.\-]{0,20}://"
 _SEPARATOR = r"(?:[ .\-/]|\)[ \-]?| \(| - )?"
 _DATE = re.compile(r"(?:19|20)\d\d[-/. ](?:0?[1-9]|1[0-2])[-/. ]\d|\d{1,2}[-/.]\d{1,2}[-/.](?:19|20)\d\d(?!\d)")
+_DECIMAL = re.compile(r"\d{1,3}\.\d{5,}")
 _PHONE_WORDS = re.compile(
     r"(?i:\b(?:phone|tel|telephone|mobile|cell|call|fax|whatsapp|sms|text me|dial|ring|number is|tél|telefon|teléfono"
     r"|telefono|handy|portable|gsm)\b)"
 )
+
+_SHORT_DIGITS = 9
+"""Full national numbers without a trunk prefix have nine digits or more (ES, PL: 9; US, IN: 10)."""
 
 
 def _email(candidate: Candidate) -> int:
@@ -62,11 +66,13 @@ def phone(regions: tuple[str, ...]) -> Detector:
 
     def check(candidate: Candidate) -> int:
         raw = candidate.raw
-        if _DATE.match(raw):
-            return 0
         international = raw.startswith(("+", "00"))
+        if _DATE.match(raw) or (not international and (_DATE.search(raw) or _DECIMAL.fullmatch(raw))):
+            return 0
         # Digits alone could be anything; a number that is meant to be dialled is written in groups, or called one.
-        if not international and raw.isdigit() and not candidate.follows(_PHONE_WORDS):
+        # A short one in groups is a ticket or a part number, unless it has the prefix of a trunk or an area.
+        short = raw[0] not in "0(" and sum(map(str.isdigit, raw)) < _SHORT_DIGITS
+        if not international and (raw.isdigit() or short) and not candidate.follows(_PHONE_WORDS):
             return 0
         text = "+" + raw[2:] if raw.startswith("00") else raw
         for end in _ends(text):

@@ -15,7 +15,8 @@ _NETWORKS = (
     (re.compile("35(?:2[89]|[3-8])"), (16, 19)),
     (re.compile("62|81"), (16, 17, 18, 19)),
     # Maestro also has shorter ones, which are no longer issued.
-    (re.compile("5018|50[2-6]|5[6-8]|63|67"), (16, 18, 19)),
+    (re.compile("1"), (15,)),  # UATP
+    (re.compile("501[89]|50[2-6]|5[6-8]|63|67"), (16, 18, 19)),
 )
 _GROUPS = re.compile(r"\d+|\d{4}(?:[ \-]?\d{4})*(?:[ \-]?\d{1,4})?|\d{4}[ \-]\d{6}[ \-]\d{4,5}")
 _FOUR_BEFORE = re.compile(r"\d{4}[ \-]\Z")

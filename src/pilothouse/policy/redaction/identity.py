@@ -24,6 +24,7 @@ _MONTHS = (
     "Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?|Oct(?:ober)?"
     "|Nov(?:ember)?|Dec(?:ember)?"
 )
+_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _NUMBER = frozenset({"chain"})
 
 
@@ -85,8 +86,8 @@ IDENTITY: tuple[Detector, ...] = (
     Detector(
         entity="us_ssn",
         group="pii",
-        triggers=(r"[0-9]{3}[ \-]?[0-9]{2}[ \-]?[0-9]{4}",),
-        pattern=re.compile(r"(?<![0-9A-Za-z.])(?<!\d[ \-])(\d{3}([ \-]?)\d{2}\2\d{4})(?![0-9A-Za-z]|-\d)"),
+        triggers=(r"[0-9]{3}[ .\-]?[0-9]{2}[ .\-]?[0-9]{4}",),
+        pattern=re.compile(r"(?<![0-9A-Za-z.])(?<!\d[ \-])(\d{3}([ .\-]?)\d{2}\2\d{4})(?![0-9A-Za-z]|[.\-]\d)"),
         max_chars=12,
         shapes=_NUMBER,
         check=_ssn,
@@ -178,11 +179,23 @@ def _belgian(raw: str) -> bool:
     return check in (97 - number % 97, 97 - (2_000_000_000 + number) % 97)
 
 
+def _finnish(raw: str) -> bool:
+    """The remainder modulo 31 of the nine digits names the last character; numbers from 900 on are temporary."""
+    number = raw[:6] + raw[7:10]
+    fits = "0123456789ABCDEFHJKLMNPRSTUVWXY"[int(number) % 31] == raw[10]
+    return fits and _is_day(raw[:2], raw[2:4]) and number[6:] > "001"
+
+
 def _korean(raw: str) -> bool:
     """Weights 2 to 9, then 2 to 5, modulo 11."""
     digits = [int(each) for each in _digits(raw)]
     total = sum(digit * weight for digit, weight in zip(digits, (*range(2, 10), *range(2, 6)), strict=False))
     return (11 - total % 11) % 10 == digits[12] and _is_day(raw[4:6], raw[2:4])
+
+
+def _short_spanish(raw: str) -> bool:
+    """An old number without its leading zero; the letter is the remainder modulo 23."""
+    return "TRWAGMYFPDXBNJZSQVHLCKE"[int(raw[:7]) % 23] == raw[-1]
 
 
 def _danish(raw: str) -> bool:
@@ -205,7 +218,7 @@ def _south_african(raw: str) -> bool:
 
 def _is_day(day: str, month: str) -> bool:
     """Whether it may be a day of a month; some countries add 60 to the day of people who only visit."""
-    return 1 <= int(month) <= 12 and 1 <= int(day) % 60 <= 31
+    return 1 <= int(month) <= 12 and 1 <= int(day) % 60 <= _DAYS[int(month) - 1]
 
 
 _Rule = tuple[str | Callable[[str], bool], str, bool, str]
@@ -227,8 +240,12 @@ NATIONAL: dict[str, tuple[_Rule, ...]] = {
     "DE": (("de.idnr", r"\d{2} ?\d{3} ?\d{3} ?\d{3}", True, "steuer|idnr|tin"),),
     "DK": ((_danish, r"\d{6}-?\d{4}", True, "cpr"),),
     "EE": (("ee.ik", r"[1-6]\d{10}", True, "isikukood"),),
-    "ES": (("es.dni", r"\d{8}-?[A-Z]", False, "dni"), ("es.nie", r"[XYZ]-?\d{7}-?[A-Z]", False, "nie")),
-    "FI": (("fi.hetu", r"\d{6}[+\-ABCDEFYXWVU]\d{3}[0-9A-Z]", False, "hetu"),),
+    "ES": (
+        ("es.dni", r"\d{8}-?[A-Z]", False, "dni"),
+        (_short_spanish, r"\d{7}-?[A-Z]", False, "dni"),
+        ("es.nie", r"(?:[XYZ]-?\d{7}-?[A-Z]|[xyz]-?\d{7}-?[a-z])", False, "nie"),
+    ),
+    "FI": ((_finnish, r"\d{6}[+\-ABCDEFYXWVU]\d{3}[0-9A-Z]", False, "hetu"),),
     "FR": (("fr.nir", r"[12] ?\d{2} ?\d{2} ?\d[0-9AB] ?\d{3} ?\d{3} ?\d{2}", False, "nir|sécu"),),
     "GR": (("gr.amka", r"\d{11}", True, "amka|αμκα"),),
     "HR": (("hr.oib", r"\d{11}", True, "oib"),),

@@ -35,6 +35,8 @@ def filter_answer(data: bytes, compiled: CompiledFilter, turn: Turn, *, as_text:
 
     What is not JSON is searched as a text if it may be one (`as_text`, for an engine's refusals), else it is a failure.
     """
+    if not data:
+        return data
     try:
         value = _decode(data)
     except (msgspec.DecodeError, RecursionError):

@@ -19,6 +19,7 @@ from pilothouse.cli.down import down
 from pilothouse.cli.exits import Exit
 from pilothouse.cli.explain import explain
 from pilothouse.cli.fake_engine import fake_engine
+from pilothouse.cli.filter_commands import FILTER_COMMANDS
 from pilothouse.cli.logs import logs
 from pilothouse.cli.output import CommandError, print_error
 from pilothouse.cli.restart import restart
@@ -77,6 +78,7 @@ def build_app() -> App:
     app.command(_group(app, "tenants", _TENANTS_HELP, TENANT_COMMANDS))
     app.command(_group(app, "advisories", _ADVISORIES_HELP, ADVISORY_COMMANDS))
     app.command(_group(app, "keys", _KEYS_HELP, KEY_COMMANDS))
+    app.command(_group(app, "filter", "See what filters find, and how well.", FILTER_COMMANDS))
     app.command(fake_engine, help_flags=[], version_flags=[])
     app.register_install_completion_command(help="Install completion for bash, zsh or fish, and exit.")
     return app

@@ -41,6 +41,8 @@ def _deployment_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
 
 
 def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
+    before, after = ({each.name: _Secret(_encoded(each).decode()) for each in spec.filters} for spec in (old, new))
+    yield from (f"~ filters.{line}" for line in _differences(before, after))
     for line in _differences(_flat_settings(old), _flat_settings(new)):
         yield f"~ {line}{_RESTART if line.startswith(_OF_THE_WORKERS) else _NEXT_START}"
     yield from (f"~ {line}" for line in _differences(_flat_timeouts(old), _flat_timeouts(new)))

@@ -20,8 +20,8 @@ from pilothouse.config.secret_references import LOOKS_LIKE_REFERENCE
 from pilothouse.config.sources import HubSource, parse_source
 
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})
-_SECRET_NAMES = "upstream.api_key, gateway.shared_limits.redis, controller.database"
-_SECRET_KEYS = frozenset({"api_key", "redis", "database"})
+_SECRET_NAMES = "upstream.api_key, gateway.shared_limits.redis, controller.database and filters.NAME.hash_key"
+_SECRET_KEYS = frozenset({"api_key", "redis", "database", "hash_key"})
 
 
 def cross_check(tree: dict[str, Any], origins: Origins) -> list[Problem]:

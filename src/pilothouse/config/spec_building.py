@@ -8,6 +8,7 @@ import msgspec
 from pilothouse.config.addresses import parse_listen
 from pilothouse.config.auth_section import AuthSection
 from pilothouse.config.deployment_names import deployment_name
+from pilothouse.config.filter_building import BuiltFilters
 from pilothouse.config.posture_section import PostureSection
 from pilothouse.config.problems import Problem, SpecPath
 from pilothouse.config.schema import (
@@ -47,9 +48,15 @@ from pilothouse.model.spec import (
 from pilothouse.model.tenants import Price, Tier
 
 
-def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tuple[FleetSpec, list[Problem]]:
-    """The fleet, and the secrets that are missing. `directory` is what relative paths in the file are relative to."""
+def build_spec(
+    file: FleetFile, directory: Path, env: Mapping[str, str]
+) -> tuple[FleetSpec, list[Problem], list[Problem]]:
+    """The fleet, the secrets that are missing, and what is wrong with files and expressions that the file names.
+
+    `directory` is what relative paths in the file are relative to.
+    """
     builder = _Builder(directory, env)
+    filters = BuiltFilters(file.filters, directory, env)
     models = tuple(
         ModelSpec(
             name=ModelName(name),
@@ -84,8 +91,9 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
         ),
         token_issuers=builder.token_issuers(file.auth),
         posture=builder.posture(file.posture),
+        filters=filters.specs,
     )
-    return spec, builder.missing
+    return spec, [*builder.missing, *filters.missing], filters.problems
 
 
 class _Builder:

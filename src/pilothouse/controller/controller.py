@@ -95,7 +95,7 @@ class Controller:
         self._placement = LocalPlacement(paths, env)
         self._client = EngineClient()
         self._directory = DirectoryKeeper(tenants, paths.tenants, self._publish_change)
-        self._accounting = Accounting(ledger, paths.spool_dir)
+        self._accounting = Accounting(ledger, tenants, paths.spool_dir)
         self._publisher = Publisher(
             paths.control_socket,
             self._on_suspicion,

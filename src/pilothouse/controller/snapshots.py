@@ -43,6 +43,7 @@ def build(
     return FleetSnapshot(
         fleet=spec.name,
         version=version,
+        filters=spec.filters,
         models=tuple(
             ModelView(
                 name=model.name,

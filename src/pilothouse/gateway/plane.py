@@ -11,6 +11,7 @@ from pilothouse.gateway import routing_table
 from pilothouse.gateway.access_log import AccessLog
 from pilothouse.gateway.callers import Callers
 from pilothouse.gateway.cors import CrossOrigin
+from pilothouse.gateway.filter_sets import FilterSets
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.model_queue import ModelQueue
 from pilothouse.gateway.queue_handover import Counters
@@ -87,7 +88,8 @@ class DataPlane:
         self.wheel = wheel
         self.loop = loop
         self.retry_budget = RetryBudget()
-        self.table = RoutingTable(FleetSnapshot(fleet=fleet, version=0), {}, meters, limits)
+        empty = FleetSnapshot(fleet=fleet, version=0)
+        self.table = RoutingTable(empty, {}, meters, limits, FilterSets(empty))
         self.callers = Callers()
         self.queue_settings = QueueSettings()
         self.queue_counters: Counters = {}  # of the worker before this one
@@ -123,9 +125,14 @@ class DataPlane:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def apply(self, snapshot: FleetSnapshot) -> None:
-        """Serve by `snapshot` from now on."""
-        self.table, retired = routing_table.build(snapshot, self.table, self._make_replica, self.meters, self.limits)
+    def apply(self, snapshot: FleetSnapshot, filters: FilterSets | None = None) -> None:
+        """Serve by `snapshot` from now on. `filters` are its own, compiled; without them that is done here and now."""
+        before = self.table
+        if filters is None:
+            filters = before.filters if before.filters.serves(snapshot) else FilterSets(snapshot, before.filters)
+        self.table, retired = routing_table.build(
+            snapshot, before, self._make_replica, self.meters, self.limits, filters
+        )
         for replica in retired:
             replica.retire()
         for name, entry in self.table.models.items():

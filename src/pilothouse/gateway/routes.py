@@ -6,6 +6,7 @@ from urllib.parse import unquote
 from pilothouse.gateway import answers
 from pilothouse.gateway.candidates import candidates_for
 from pilothouse.gateway.exchange import Exchange
+from pilothouse.gateway.filtered_exchange import FilteredExchange
 from pilothouse.gateway.usage_request import UsageRequest
 from pilothouse.model.errors import Refusal
 from pilothouse.model.requests import Route
@@ -121,7 +122,11 @@ def dispatch(client: "ClientConnection", request: Request) -> None:
     limit = body.max_output_tokens
     expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
     weight = len(body.data) // BYTES_PER_TOKEN + 1 + expected
-    exchange = client.exchange = Exchange(client, request, body, route, candidates, entry, weight)
+    filters = None if entry.filters is None else entry.filters.of(caller.tenant_id)
+    if filters is None:
+        exchange = client.exchange = Exchange(client, request, body, route, candidates, entry, weight)
+    else:
+        exchange = client.exchange = FilteredExchange(client, request, body, route, candidates, entry, weight, filters)
     exchange.start()
 
 

@@ -6,6 +6,7 @@ listen on the same endpoint, with their connections and their counts.
 
 from collections.abc import Callable, Mapping
 
+from pilothouse.gateway.filter_sets import FilterSets, ModelFilters
 from pilothouse.gateway.meters import Meters, ModelMeters
 from pilothouse.gateway.model_queue import ModelQueue
 from pilothouse.gateway.upstream import Replica
@@ -42,15 +43,22 @@ class Delays:
 class ModelEntry:
     """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not.
 
-    `withholds`: some deployment must not get every request, so that requests have to be looked at.
+    `withholds`: some deployment must not get every request, so that requests have to be looked at. `filters` are those
+    that apply to some of its turns, `None` if there are none.
     """
 
-    __slots__ = ("delays", "meters", "queue", "replica_count", "routes", "view", "withholds")
+    __slots__ = ("delays", "filters", "meters", "queue", "replica_count", "routes", "view", "withholds")
 
     def __init__(
-        self, view: ModelView, replicas: Mapping[ReplicaId, Replica], meters: ModelMeters, limits: GatewayLimits
+        self,
+        view: ModelView,
+        replicas: Mapping[ReplicaId, Replica],
+        meters: ModelMeters,
+        limits: GatewayLimits,
+        filters: ModelFilters | None,
     ) -> None:
         self.view = view
+        self.filters = filters
         self.meters = meters
         self.queue: ModelQueue | None = None
         self.delays = {route: Delays(view.timeouts.get(route, Timeouts()), limits) for route in Route}
@@ -97,12 +105,21 @@ class RoutingTable:
     """One snapshot, ready for look-ups by name."""
 
     def __init__(
-        self, snapshot: FleetSnapshot, replicas: dict[ReplicaId, Replica], meters: Meters, limits: GatewayLimits
+        self,
+        snapshot: FleetSnapshot,
+        replicas: dict[ReplicaId, Replica],
+        meters: Meters,
+        limits: GatewayLimits,
+        filters: FilterSets,
     ) -> None:
         self.snapshot = snapshot
         self.replicas = replicas
+        self.filters = filters
         self.models = {
-            str(model.name): ModelEntry(model, replicas, meters.model(model.name), limits) for model in snapshot.models
+            str(model.name): ModelEntry(
+                model, replicas, meters.model(model.name), limits, filters.of_model(str(model.name))
+            )
+            for model in snapshot.models
         }
 
 
@@ -112,6 +129,7 @@ def build(
     make_replica: Callable[[ReplicaView, ModelView], Replica],
     meters: Meters,
     limits: GatewayLimits,
+    filters: FilterSets,
 ) -> tuple[RoutingTable, list[Replica]]:
     """The table of `snapshot`, and the replicas of `previous` that are in it no more.
 
@@ -129,4 +147,4 @@ def build(
                 same = old is not None and old.endpoint == view.endpoint
                 replicas[view.id] = old if old is not None and same else make_replica(view, model)
     retired = [replica for id_, replica in known.items() if replicas.get(id_) is not replica]
-    return RoutingTable(snapshot, replicas, meters, limits), retired
+    return RoutingTable(snapshot, replicas, meters, limits, filters), retired

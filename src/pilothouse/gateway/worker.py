@@ -25,6 +25,7 @@ from pilothouse.gateway.callers import Callers
 from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.controller_link import ControllerLink
 from pilothouse.gateway.cors import CrossOrigin
+from pilothouse.gateway.filter_sets import FilterSets
 from pilothouse.gateway.host_load import SHARE_EVERY_S, HostLoad
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
@@ -113,12 +114,13 @@ class Worker:
         if boot.token_issuers:
             self._plane.tokens = TokenVerifier(boot.token_issuers)
         self._servers: list[asyncio.Server] = []
+        self._compiling_for: FleetSnapshot | None = None
 
     async def run(self) -> None:
         """Serve until told to stop, then drain."""
         snapshot = _read_snapshot(Path(self._boot.snapshot_path))
         if snapshot is not None:
-            self._apply(snapshot)
+            self._serve(snapshot, FilterSets(snapshot))
         self._read_tenants()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
@@ -174,9 +176,28 @@ class Worker:
                 await self._listen(context)
 
     def _apply(self, snapshot: FleetSnapshot) -> None:
+        """Serve by a snapshot from now on; or in a moment, if its filters have to be compiled."""
         if snapshot.version < self._plane.table.snapshot.version:
             log.warning("older snapshot than the one served", extra={"snapshot_version": snapshot.version})
-        self._plane.apply(snapshot)
+        compiling = self._compiling_for is not None
+        if not compiling and self._plane.table.filters.serves(snapshot):
+            self._serve(snapshot, self._plane.table.filters)
+            return
+        self._compiling_for = snapshot
+        if not compiling:
+            self._plane.spawn(self._compile_filters())
+
+    async def _compile_filters(self) -> None:
+        """Compile in a thread, meanwhile the event loop serves. Newer snapshots may come; the newest is served then."""
+        while (snapshot := self._compiling_for) is not None:
+            filters = await asyncio.to_thread(FilterSets, snapshot, self._plane.table.filters)
+            newest = self._compiling_for
+            if newest is not None and filters.serves(newest):
+                self._compiling_for = None
+                self._serve(newest, filters)
+
+    def _serve(self, snapshot: FleetSnapshot, filters: FilterSets) -> None:
+        self._plane.apply(snapshot, filters)
         self._turns.use_prices(snapshot)
         self._board.set_snapshot_version(snapshot.version)
 

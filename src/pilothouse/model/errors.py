@@ -188,6 +188,12 @@ _ROWS = (
         "The engine behind the model does not speak this route, for example responses or embeddings.",
         "Use a route the engine speaks, or add a deployment on an engine that speaks this one.",
     ),
+    _row(
+        "content_filter", _CLIENT, 400, "The content filter stopped it",
+        "The request or the answer has something that a filter of the fleet blocks; the message names the kind, never "
+        "the value.",
+        "Take it out of the request. Operators: `pilothouse filter test` shows what a text would do.",
+    ),
     # Who sent it.
     _row(
         "missing_api_key", _AUTH, 401, "No API key was sent",
@@ -332,6 +338,12 @@ _ROWS = (
         "internal_error", _INTERNAL, 500, "The gateway failed",
         "A defect in the gateway. The log has the request id and the trace.",
         "Report it with the request id.",
+    ),
+    _row(
+        "filter_failed", _INTERNAL, 500, "The content filter failed",
+        "A detector raised an error, and the filter is declared to fail closed: nothing unfiltered was sent.",
+        "Report it with the request id; `on_error: open` would let text through unfiltered.",
+        retryable=True,
     ),
     # What the command line and the controller say.
     _row(

@@ -7,6 +7,7 @@ import enum
 
 import msgspec
 
+from pilothouse.model.filters import FilterSpec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import Timeouts
@@ -109,8 +110,9 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The models and their replicas. `version` grows with every change."""
+    """The models, their replicas and the filters. `version` grows with every change."""
 
     fleet: FleetName
     version: int
     models: tuple[ModelView, ...] = ()
+    filters: tuple[FilterSpec, ...] = ()

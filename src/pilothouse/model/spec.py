@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pilothouse.model.filters import FilterSpec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
 from pilothouse.model.posture import PostureSpec
 from pilothouse.model.requests import Route
@@ -245,3 +246,4 @@ class FleetSpec(msgspec.Struct, frozen=True, kw_only=True):
     controller: ControllerSpec
     token_issuers: tuple[TokenIssuerSpec, ...] = ()
     posture: PostureSpec = PostureSpec()
+    filters: tuple[FilterSpec, ...] = ()

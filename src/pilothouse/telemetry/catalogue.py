@@ -142,6 +142,11 @@ UPSTREAM_RETRIES = _worker(
     "Requests sent again, to another replica or on a new connection, before any byte of an answer.",
     "model", "reason",
 )  # fmt: skip
+FILTER_MATCHES = _worker(
+    "pilothouse_filter_matches_total", Kind.COUNTER,
+    "What filters found, by entity, action, and direction: input (requests) or output (answers).",
+    "model", "entity", "action", "direction",
+)  # fmt: skip
 CONNECTIONS = _worker(
     "pilothouse_connections", Kind.GAUGE,
     "Open client connections.",
@@ -229,8 +234,8 @@ ENGINE_KV_USAGE = _controller(
 
 METRICS = (
     REQUESTS, REQUEST_DURATION, TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, OVERHEAD, IN_FLIGHT_REQUESTS,
-    IN_FLIGHT_TOKENS, TOKENS, CLIENT_DISCONNECTS, UPSTREAM_RETRIES, CONNECTIONS, UPSTREAM_CONNECTIONS, QUEUE_WAITING,
-    QUEUE_WAIT, PREEMPTIONS, ESTIMATED_TOKENS, ESTIMATE_ERROR, SERIES_DROPPED,
+    IN_FLIGHT_TOKENS, TOKENS, CLIENT_DISCONNECTS, UPSTREAM_RETRIES, FILTER_MATCHES, CONNECTIONS,
+    UPSTREAM_CONNECTIONS, QUEUE_WAITING, QUEUE_WAIT, PREEMPTIONS, ESTIMATED_TOKENS, ESTIMATE_ERROR, SERIES_DROPPED,
     SNAPSHOT_VERSION, WORKERS, BOARD_PROBLEMS, BUILD_INFO, REPLICA_STATE, REPLICA_RESTARTS,
     DEPLOYMENT_POSTURE, ADVISORY_FEED_AGE,
     ENGINE_REQUESTS_RUNNING, ENGINE_REQUESTS_WAITING, ENGINE_KV_USAGE,

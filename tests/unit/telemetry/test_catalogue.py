@@ -24,6 +24,7 @@ COUNTS_OF_THINGS = {
 }
 BOUNDED_LABELS = {
     "model", "route", "code", "reason", "replica", "deployment", "kind", "phase", "worker", "version", "state",
+    "entity", "action", "direction",
 }  # fmt: skip
 
 every_metric = pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)

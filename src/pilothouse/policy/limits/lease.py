@@ -66,11 +66,13 @@ class Lease:
         "_followed_at",
         "_followed_spent",
         "_is_fresh",
+        "_known_under_way",
         "_last",
         "_pace",
         "_refund_mark",
         "_reported_asked",
         "_reported_mark",
+        "_reported_under_way",
         "_spec",
         "asked",
         "credit",
@@ -84,6 +86,7 @@ class Lease:
         "refunded",
         "spare",
         "spent",
+        "under_way",
         "window",
     )
 
@@ -96,6 +99,9 @@ class Lease:
         self.credit = 0
         self.expires_at = 0
         self.spent = 0
+        self.under_way = 0  # of a budget: what requests under way have reserved
+        self._reported_under_way = 0
+        self._known_under_way = 0
         self.refunded = 0
         self.mark = Mark(0)
         self._reported_mark = self.mark
@@ -123,6 +129,7 @@ class Lease:
         starts, self.period_ends = period_of(self._spec.period, WallNs(wall))
         self.limit = msgspec.structs.replace(self.limit, period=starts)
         self._last = msgspec.structs.replace(self._last, used=0)
+        self.under_way = self._reported_under_way = self._known_under_way = 0
 
     def change(self, spec: RateLimit | BudgetLimit | int) -> None:
         """Go on under another limit."""
@@ -156,8 +163,12 @@ class Lease:
 
     @property
     def has_unreported(self) -> bool:
-        """Whether the authority does not know yet what was spent."""
-        return self.spent != self._last.spent or self.refunded != self._last.refunded
+        """Whether the authority does not know yet what was spent, and what of it is in the ledger."""
+        return (
+            self.spent != self._last.spent
+            or self.refunded != self._last.refunded
+            or self.under_way != self._known_under_way
+        )
 
     def is_known(self, now: int) -> bool:
         """Whether an authority that has lost its memory needs to be told of it."""
@@ -166,7 +177,7 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether the authority counts something as this worker's."""
-        return self.credit > 0 or (self.limit.kind is LimitKind.SLOTS and self.spent > 0)
+        return self.credit > 0 or self.under_way > 0 or (self.limit.kind is LimitKind.SLOTS and self.spent > 0)
 
     @property
     def _ahead(self) -> int:
@@ -177,6 +188,7 @@ class Lease:
         self.mark.reported = True
         self._reported_mark = self.mark
         self._reported_asked = self.asked
+        self._reported_under_way = self.under_way
         self.mark = Mark(self.mark.value)
         self.credit = min(self.credit, max(self.asked, self._ahead) if now < self.expires_at else 0)
         if self.asked and self.credit < self.least_asked:
@@ -194,7 +206,7 @@ class Lease:
             need=self.least_asked if self.asked else 0,
             ahead=max(0, self._ahead - self.credit - want),
             known_spent=self._last.spent,
-            known_refunded=self._last.refunded,
+            known_under_way=self._known_under_way,
             known_used=self._last.used,
             known_returned=self._last.returned,
         )
@@ -211,6 +223,7 @@ class Lease:
         if self.limit.kind is LimitKind.RATE:
             self._drains_at = sent_at + (answer.used - answered_us) * 1000
         self._last = answer
+        self._known_under_way = self._reported_under_way
         if answer.refunded == self.refunded:
             self._refund_mark = _NO_MARK
 

@@ -23,14 +23,15 @@ class Ask(enum.Enum):
 
 ASK: Final = Ask.ASK
 
+_TOKENS = 3
 _AMOUNT_INDEX = {
     Window.REQUESTS: 0,
     Window.INPUT_TOKENS: 1,
     Window.OUTPUT_TOKENS: 2,
-    Window.TOTAL_TOKENS: 3,
+    Window.TOTAL_TOKENS: _TOKENS,
     Window.CONCURRENCY: 0,
-    Window.TOKENS_PER_DAY: 3,
-    Window.TOKENS_PER_MONTH: 3,
+    Window.TOKENS_PER_DAY: _TOKENS,
+    Window.TOKENS_PER_MONTH: _TOKENS,
     Window.MONEY_PER_DAY: 4,
     Window.MONEY_PER_MONTH: 4,
 }
@@ -44,6 +45,7 @@ class LeasedPlan:
 
     __slots__ = (
         "_amounts",
+        "_budgets",
         "_output_capacity",
         "_settings",
         "_slots",
@@ -62,6 +64,9 @@ class LeasedPlan:
         self._slots = tuple((at, each) for at, (each, _) in enumerate(self.leases) if each.window is Window.CONCURRENCY)
         self._amounts = tuple(
             (at, each, index) for at, (each, index) in enumerate(self.leases) if each.window is not Window.CONCURRENCY
+        )
+        self._budgets = tuple(
+            (at, each, index) for at, each, index in self._amounts if each.limit.kind is LimitKind.BUDGET
         )
         self._settings = settings
         self._touched = touched
@@ -84,6 +89,8 @@ class LeasedPlan:
             lease.credit -= amount
             lease.spent += amount
             marks.append(lease.mark)
+        for _, lease, index in self._budgets:
+            lease.under_way += amounts[index]
         self._touched.add(self)
         return Reservation(self, wall, marks, inputs, output, nano_cost)
 
@@ -109,6 +116,9 @@ class LeasedPlan:
                 assert lease.spare is not None
                 lease.spare.take(amount, now)
                 marks.append(None)
+        for at, lease, index in self._budgets:
+            if marks[at] is not None:
+                lease.under_way += amounts[index]
         self._touched.add(self)
         _, inputs, output, _, nano_cost = amounts
         return Reservation(self, wall, marks, inputs, output, nano_cost)
@@ -139,6 +149,11 @@ class LeasedPlan:
 
     def leave(self, reservation: Reservation) -> None:
         """A request is no longer under way."""
+        if self._budgets:
+            tokens = reservation.input_tokens + reservation.output_tokens
+            for at, lease, index in self._budgets:
+                if reservation.marks[at] is not None and lease.limit.period <= reservation.wall:
+                    lease.under_way -= tokens if index == _TOKENS else reservation.nano_cost
         for at, lease in self._slots:
             mark = reservation.marks[at]
             if mark is not None:

@@ -34,7 +34,9 @@ def _bar(name: str, engines: Sequence[str]) -> Bar:
     overlay = [_condition(number, draw) for number in range(0, ADVISORIES, 3)]
     subjects = [_subject(number, engines, draw) for number in range(DEPLOYMENTS)]
     times = []
+    verdicts: list[Verdict] = []
     for _ in range(_ROUNDS):
+        verdicts.clear()  # a fleet is judged anew, not beside what was judged before
         began = time.process_time()
         index = AdvisoryIndex(unite(records, overlay), package_names())
         read = time.process_time() - began

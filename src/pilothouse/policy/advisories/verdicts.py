@@ -231,9 +231,10 @@ class _Run:
         for needs, conditional in place.conditional.items():
             seen = tuple(map(value_of, needs))
             for at, hit, made in conditional:
-                if seen not in made:
-                    made[seen] = self._judge.finding(known, hit, facts)
-                found[at] = made[seen]
+                try:
+                    found[at] = made[seen]
+                except KeyError:
+                    found[at] = made[seen] = self._judge.finding(known, hit, facts)
         return found
 
     def _place(self, known: PackageIndex, position: int, facts: Facts) -> "_Place":

@@ -14,6 +14,7 @@ import pytest
 
 from data_plane import ENGINE_KEY, MODEL, chat, request, snapshot
 from pilothouse.model.control import ReplicaSuspected, SnapshotPublished, WorkerJoined
+from pilothouse.model.filters import Action, FilterSpec
 from pilothouse.model.fleet import FleetSnapshot
 from pilothouse.model.spec import GatewayLimits
 from pilothouse.telemetry import catalogue
@@ -192,6 +193,34 @@ async def test_a_controllers_snapshot_replaces_the_one_on_disk_and_suspicions_re
             writer.close()
         await worker.wait_for_line("controller lost")
         assert "version 5" in (await home.ready())[1], "it serves on without a controller"
+
+
+async def test_filters_on_disk_are_in_force_from_the_first_request_and_new_ones_come_with_the_snapshot(
+    home: WorkerHome,
+) -> None:
+    asked = request(CHAT, chat(messages=[{"role": "user", "content": "I am a@b.io"}], max_tokens=1))
+    async with engine() as upstream:
+        blocking = FilterSpec(name="x", input={"email": Action.BLOCK})
+        plain = snapshot([upstream.port])
+        home.snapshot.write_bytes(msgspec.json.encode(msgspec.structs.replace(plain, filters=(blocking,))))
+        redacting = FilterSpec(name="x", input={"all": Action.REDACT})
+        controller = Controller(msgspec.structs.replace(plain, version=5, filters=(redacting,)))
+        async with home.worker() as worker:
+            await worker.wait_for_line("worker serves")
+            assert (await (await home.send(asked)).answer()).code == "content_filter"
+            async with await asyncio.start_unix_server(controller.serve, home.boot.control_socket):
+                await worker.wait_for_line("controller joined")
+                await wait_until(lambda: read_boards(home.boards).boards[0].snapshot_version == 5, "it is served")
+                assert (await (await home.send(asked)).answer()).status == 200
+                assert b"a@b.io" not in upstream.requests[-1].body
+                # Without filters again, at once.
+                for writer in controller.writers:
+                    writer.write(encode(SnapshotPublished(snapshot=msgspec.structs.replace(plain, version=6))))
+                await wait_until(lambda: read_boards(home.boards).boards[0].snapshot_version == 6, "it is served")
+                assert (await (await home.send(asked)).answer()).status == 200
+                assert b"a@b.io" in upstream.requests[-1].body
+            for writer in controller.writers:
+                writer.close()
 
 
 async def test_two_workers_share_a_socket_and_the_death_of_one_costs_only_its_connections(home: WorkerHome) -> None:

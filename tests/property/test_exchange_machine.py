@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pilothouse.gateway.exchange import Exchange
 from pilothouse.gateway.exchange_record import Phase
+from pilothouse.model.filters import Action, FilterSpec
 from pilothouse.model.units import SECOND, DurationNs
 from pilothouse.telemetry import catalogue
 from plane_world import Client, Engine, PlaneWorld
@@ -38,6 +39,7 @@ def event(tag: bytes) -> bytes:
 
 
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
+TOKEN = b" eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0"
 LAST = b'data: {"choices":[],%b}\n\n' % USAGE
 
 ANSWERS: dict[str, Callable[[bytes], bytes]] = {
@@ -52,6 +54,12 @@ ANSWERS: dict[str, Callable[[bytes], bytes]] = {
     "events": lambda tag: EVENTS + CHUNKED + chunks(ROLE, event(tag), event(tag), LAST, DONE),
     "events in one chunk": lambda tag: EVENTS + CHUNKED + chunks(ROLE + event(tag) + LAST + DONE),
     "events until close": lambda tag: EVENTS + b"Connection: close\r\n\r\n" + ROLE + event(tag) + LAST + DONE,
+    "events with an address in two": lambda tag: (
+        EVENTS + CHUNKED + chunks(ROLE, event(tag), event(b" jo@b"), event(b".io it"), LAST, DONE)
+    ),
+    "events with a token": lambda tag: (
+        EVENTS + CHUNKED + chunks(ROLE, event(tag), event(TOKEN), event(b"x"), LAST, DONE)
+    ),
     "no events": lambda tag: EVENTS + CHUNKED + chunks(),
     "an error before content": lambda tag: EVENTS + CHUNKED + chunks(ROLE, ERROR, DONE),
     "an error after content": lambda tag: EVENTS + CHUNKED + chunks(ROLE, event(tag), ERROR, DONE),
@@ -73,9 +81,11 @@ UNTIL_CLOSE = ("json until close", "events until close")
 class AnyOrder(RuleBasedStateMachine):
     """What clients, engines, the event loop and the clock do."""
 
+    filters: tuple[FilterSpec, ...] = ()
+
     def __init__(self) -> None:
         super().__init__()
-        self.world = PlaneWorld(max_collected_bytes=600)
+        self.world = PlaneWorld(max_collected_bytes=600, filters=self.filters)
 
     @initialize(streams=st.lists(st.booleans(), min_size=1, max_size=3))
     def first_clients(self, streams: list[bool]) -> None:
@@ -265,3 +275,15 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestExchange = AnyOrder.TestCase
 TestExchange.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+
+
+class FilteredInAnyOrder(AnyOrder):
+    """The same with filters: what they hold, and the streams they end, change nothing of what holds."""
+
+    filters = (
+        FilterSpec(name="x", input={"email": Action.REDACT}, output={"pii": Action.REDACT, "jwt": Action.BLOCK}),
+    )
+
+
+TestFilteredInAnyOrder = FilteredInAnyOrder.TestCase
+TestFilteredInAnyOrder.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -13,14 +13,17 @@ from typing import Any, cast
 from unittest import mock
 
 import httptools
+import msgspec
 
 from data_plane import PEPPER, chat, directory_of_tests, request, snapshot
-from pilothouse.gateway import answers, client_connection, exchange
+from pilothouse.gateway import answers, client_connection, exchange, filtered_exchange
 from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.exchange import Exchange
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
 from pilothouse.gateway.upstream import PendingConnection, Replica, UpstreamConnection, UpstreamOwner
+from pilothouse.gateway.usage_request import UsageRequest
+from pilothouse.model.filters import FilterSpec
 from pilothouse.model.fleet import ModelView, ReplicaView
 from pilothouse.model.ids import FleetName
 from pilothouse.model.spec import GatewayLimits
@@ -170,7 +173,9 @@ class Client:
 
     @property
     def exchange(self) -> Exchange | None:
-        return self.connection.exchange
+        exchange = self.connection.exchange
+        assert not isinstance(exchange, UsageRequest)
+        return exchange
 
     # httptools' callbacks.
 
@@ -264,12 +269,20 @@ class WorldsPlane(DataPlane):
 class PlaneWorld:
     """A data plane, its clients, its engines, and the time."""
 
-    def __init__(self, limits: GatewayLimits | None = None, *, max_collected_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        limits: GatewayLimits | None = None,
+        *,
+        max_collected_bytes: int = 1 << 20,
+        filters: tuple[FilterSpec, ...] = (),
+    ) -> None:
+        self._filters = filters
         self._directory = tempfile.TemporaryDirectory()
         self.now = 1000 * SECOND
         clock = SimpleNamespace(monotonic_ns=lambda: self.now)
         self._patches: list[Any] = [
-            mock.patch.object(module, "time", clock) for module in (answers, client_connection, exchange)
+            mock.patch.object(module, "time", clock)
+            for module in (answers, client_connection, exchange, filtered_exchange)
         ]
         self._patches.append(mock.patch.object(exchange, "MAX_COLLECTED_BYTES", max_collected_bytes))
         for patch in self._patches:
@@ -302,7 +315,8 @@ class PlaneWorld:
     def set_replicas(self, count: int) -> None:
         """A new snapshot, with so many replicas."""
         self._version += 1
-        self.plane.apply(snapshot(range(40_001, 40_001 + count), self._version))
+        fleet = snapshot(range(40_001, 40_001 + count), self._version)
+        self.plane.apply(msgspec.structs.replace(fleet, filters=self._filters))
 
     def connect_client(self) -> None:
         """A client connects."""

@@ -41,10 +41,13 @@ def _deployment_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
 
 
 def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
+    before, after = ({each.name: _Secret(_encoded(each).decode()) for each in spec.filters} for spec in (old, new))
+    yield from (f"~ filters.{line}" for line in _differences(before, after))
     for line in _differences(_flat_settings(old), _flat_settings(new)):
         yield f"~ {line}{_RESTART if line.startswith(_OF_THE_WORKERS) else _NEXT_START}"
     yield from (f"~ {line}" for line in _differences(_flat_timeouts(old), _flat_timeouts(new)))
     yield from (f"~ {line}" for line in _differences(_flat_prices(old), _flat_prices(new)))
+    yield from (f"~ {line}" for line in _differences(_flat_posture(old), _flat_posture(new)))
 
 
 def _deployments(spec: FleetSpec) -> dict[str, DeploymentSpec]:
@@ -120,6 +123,10 @@ def _flat_prices(spec: FleetSpec) -> dict[str, Any]:
         f"models.{model.name}.price": None if model.price is None else msgspec.to_builtins(model.price)
         for model in spec.models
     }
+
+
+def _flat_posture(spec: FleetSpec) -> dict[str, Any]:
+    return {f"posture.{name}": value for name, value in msgspec.to_builtins(spec.posture).items()}
 
 
 def _set(rule: Timeouts) -> dict[str, float]:

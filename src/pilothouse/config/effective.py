@@ -6,10 +6,12 @@ It is a fleet file itself: loading it gives the same fleet. Secrets stay referen
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from pilothouse.config.filter_schema import FilterSection
 from pilothouse.config.loaded import LoadedFleet
 from pilothouse.config.problems import Origins, SpecPath
 from pilothouse.config.section import Section
@@ -18,6 +20,8 @@ from pilothouse.model.spec import DeploymentSpec, Timeouts
 
 _WIDENED = frozenset({("engine", "name"), ("weights", "source"), ("upstream", "url")})
 """What a short form stands for; all else beside it is a default."""
+_WIDENED_FILTERS = frozenset({"pattern", "file"})
+"""The same under names of the operator's choice."""
 _PLAIN = re.compile(r"[A-Za-z0-9/]([A-Za-z0-9._/@:+=-]*[A-Za-z0-9._/@+=-])?")
 _COMMENT_COLUMN = 60
 
@@ -34,6 +38,7 @@ def effective_yaml(loaded: LoadedFleet) -> str:
 def _tree(loaded: LoadedFleet) -> dict[str, Any]:
     spec = loaded.spec
     limits: dict[str, Any] = msgspec.to_builtins(spec.gateway.limits)
+    filters = {name: _filter(section, loaded) for name, section in loaded.file.filters.items()}
     return {
         "fleet": spec.name,
         "models": {
@@ -48,6 +53,7 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
             }
             for model in spec.models
         },
+        **({"filters": filters} if filters else {}),
         "gateway": {
             "listen": str(spec.gateway.listen),
             "workers": spec.gateway.workers,
@@ -62,6 +68,7 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
         },
         "controller": {"listen": str(spec.controller.listen), **_database(loaded)},
         **_section("auth", loaded.file.auth),
+        **_section("posture", loaded.file.posture),
     }
 
 
@@ -96,6 +103,17 @@ def _deployment(spec: DeploymentSpec, loaded: LoadedFleet, path: SpecPath) -> di
         "replicas": spec.replicas,
         **_section("capacity", section.capacity),
     }
+
+
+def _filter(section: FilterSection, loaded: LoadedFleet) -> dict[str, Any]:
+    """A filter as it was written; files by their absolute path, `hash_key` as a reference."""
+    directory = Path.cwd() if loaded.path is None else loaded.path.parent
+    written: dict[str, Any] = section.model_dump(exclude_unset=True, exclude_none=True)
+    safety = [each["phrases"] for each in written.get("safety", {}).values() if "phrases" in each]
+    for phrases in (*written.get("phrases", {}).values(), *safety):
+        if "file" in phrases:
+            phrases["file"] = str(directory / phrases["file"])
+    return written
 
 
 def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:
@@ -151,4 +169,8 @@ def _origin(path: SpecPath, origins: Origins) -> str:
     nearest = origins.nearest(path)
     if nearest == path:
         return origins.place(path)
-    return origins.place(path) if nearest in origins.scalars and path[-2:] in _WIDENED else "default"
+    return (
+        origins.place(path)
+        if nearest in origins.scalars and (path[-2:] in _WIDENED or path[-1] in _WIDENED_FILTERS)
+        else "default"
+    )

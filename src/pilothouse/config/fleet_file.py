@@ -44,7 +44,9 @@ def load(path: Path | None, *, overrides: Mapping[str, str] | None = None, env: 
     outside = read_overrides(overrides or {}, env)
     file, origins = _check(content, name, outside)
     directory = Path.cwd() if path is None else path.absolute().parent
-    spec, missing = build_spec(file, directory, env)
+    spec, missing, wrong = build_spec(file, directory, env)
+    if wrong:
+        raise invalid(wrong, origins)
     if missing:
         raise invalid(missing, origins, "secret_not_found")
     return LoadedFleet(

@@ -8,21 +8,16 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    GetJsonSchemaHandler,
-    JsonValue,
-    WithJsonSchema,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
 from pilothouse.config.auth_section import AuthSection
+from pilothouse.config.filter_schema import FilterSection
+from pilothouse.config.posture_section import PostureSection
 from pilothouse.config.secret_references import PATTERN, check_reference
 from pilothouse.config.section import Section as Section
+from pilothouse.config.short_form import WithShortForm as _WithShortForm
 from pilothouse.config.simulate_section import SimulateSection
 from pilothouse.config.sources import parse_source
 from pilothouse.model.spec import GatewayLimits, QueueSpec
@@ -75,6 +70,7 @@ _SEGMENT = r"[A-Za-z0-9][A-Za-z0-9._:@+-]*"
 _FLEET = _Form(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", 32, "small letters, digits and dashes, since it names directories")
 _MODEL = _Form(rf"{_SEGMENT}(/{_SEGMENT})*", 96, "letters, digits and . _ - : @ +, in parts with slashes between")
 _DEPLOYMENT = _Form(r"[A-Za-z0-9][A-Za-z0-9._-]*", 128, "letters, digits and . _ -, since it names files")
+_FILTER = _Form(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?", 64, "small letters, digits, dashes and underscores")
 _ENGINE = _Form(r"[a-z0-9][a-z0-9-]*", 31, "the name of an engine: small letters, digits and dashes")
 _VERSION = _Form(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", 64, "an exact version")
 _UPSTREAM_MODEL = _Form(r"[!-~]+", 256, "visible ASCII without spaces")
@@ -83,6 +79,7 @@ _SHA256 = _Form(r"[0-9A-Fa-f]{64}", 64, "a sha256 of 64 hexadecimal digits")
 FleetNameText = Annotated[str, _FLEET.rule, _FLEET.schema]
 ModelNameText = Annotated[str, _MODEL.rule, _MODEL.schema]
 DeploymentNameText = Annotated[str, _DEPLOYMENT.rule, _DEPLOYMENT.schema]
+FilterNameText = Annotated[str, _FILTER.rule, _FILTER.schema]
 EngineNameText = Annotated[str, _ENGINE.rule, _ENGINE.schema]
 VersionText = Annotated[str, _VERSION.rule, _VERSION.schema]
 UpstreamModelText = Annotated[str, _UPSTREAM_MODEL.rule, _UPSTREAM_MODEL.schema]
@@ -102,33 +99,6 @@ RouteText = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings",
 
 Bytes = Annotated[int, Field(gt=0, le=_TEBIBYTE)]
 Seconds = Annotated[float, Field(gt=0, le=_WEEK_S, allow_inf_nan=False)]
-
-
-class _WithShortForm(Section):
-    """A mapping that may also be written as one text."""
-
-    short_form: ClassVar[dict[str, Any]]
-    """The text's JSON Schema."""
-
-    @classmethod
-    def widen(cls, text: str) -> dict[str, Any]:
-        """The mapping that the text stands for."""
-        raise NotImplementedError
-
-    @model_validator(mode="before")
-    @classmethod
-    def _widened(cls, data: Any) -> Any:
-        return cls.widen(data) if isinstance(data, str) else data
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        schema = handler.resolve_ref_schema(handler(core))
-        long_form = {key: value for key, value in schema.items() if key not in {"title", "description"}}
-        return {
-            "title": schema["title"],
-            "description": schema["description"],
-            "anyOf": [cls.short_form, long_form],
-        }
 
 
 class EngineSection(_WithShortForm):
@@ -488,9 +458,17 @@ class FleetFile(Section):
         dict[ModelNameText, ModelSection],
         Field(min_length=1, description="The models that clients may ask for, by their public names."),
     ]
+    filters: dict[FilterNameText, FilterSection] = Field(
+        default={},
+        description="What is looked for in requests and answers, and what is done with it. Several may apply to a "
+        "turn: the strictest action wins.",
+    )
     gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
     controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
     auth: AuthSection = Field(default=AuthSection(), description="Who may call, beside holders of the fleet's keys.")
+    posture: PostureSection = Field(
+        default=PostureSection(), description="What advisories allow to serve, beside the rules that are built in."
+    )
     simulate: SimulateSection = Field(
         default=SimulateSection(), description="What `pilothouse simulate` runs the fleet with; nothing else reads it."
     )
@@ -499,5 +477,6 @@ class FleetFile(Section):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a fleet file, for editors and other programs."""
     schema = FleetFile.model_json_schema()
-    schema["properties"]["models"]["additionalProperties"] = False  # names that do not match the pattern
+    for named in ("models", "filters"):
+        schema["properties"][named]["additionalProperties"] = False  # names that do not match the pattern
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

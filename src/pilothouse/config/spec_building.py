@@ -8,6 +8,8 @@ import msgspec
 from pilothouse.config.addresses import parse_listen
 from pilothouse.config.auth_section import AuthSection
 from pilothouse.config.deployment_names import deployment_name
+from pilothouse.config.filter_building import BuiltFilters
+from pilothouse.config.posture_section import PostureSection
 from pilothouse.config.problems import Problem, SpecPath
 from pilothouse.config.schema import (
     DeploymentSection,
@@ -22,6 +24,7 @@ from pilothouse.config.schema import (
 from pilothouse.config.secret_references import SecretMissingError, resolve_secret
 from pilothouse.config.sources import absolute_source
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+from pilothouse.model.posture import PostureSpec
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import (
     CapacitySpec,
@@ -45,9 +48,15 @@ from pilothouse.model.spec import (
 from pilothouse.model.tenants import Price, Tier
 
 
-def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tuple[FleetSpec, list[Problem]]:
-    """The fleet, and the secrets that are missing. `directory` is what relative paths in the file are relative to."""
+def build_spec(
+    file: FleetFile, directory: Path, env: Mapping[str, str]
+) -> tuple[FleetSpec, list[Problem], list[Problem]]:
+    """The fleet, the secrets that are missing, and what is wrong with files and expressions that the file names.
+
+    `directory` is what relative paths in the file are relative to.
+    """
     builder = _Builder(directory, env)
+    filters = BuiltFilters(file.filters, directory, env)
     models = tuple(
         ModelSpec(
             name=ModelName(name),
@@ -81,8 +90,10 @@ def build_spec(file: FleetFile, directory: Path, env: Mapping[str, str]) -> tupl
             database=builder.secret(file.controller.database, ("controller", "database")),
         ),
         token_issuers=builder.token_issuers(file.auth),
+        posture=builder.posture(file.posture),
+        filters=filters.specs,
     )
-    return spec, builder.missing
+    return spec, [*builder.missing, *filters.missing], filters.problems
 
 
 class _Builder:
@@ -120,6 +131,22 @@ class _Builder:
         return SharedLimitsSpec(
             redis=self.secret(section.redis, ("gateway", "shared_limits", "redis")),
             open_share=section.open_share if section.when_unavailable == "open" else 0.0,
+        )
+
+    def posture(self, section: PostureSection) -> PostureSpec:
+        """The section, its directory by an absolute path."""
+        feeds, hook = section.sources, section.webhook
+        own = section.model_dump(mode="json", exclude={"sources", "webhook"})
+        directory = None if feeds.directory is None else self._path(feeds.directory)
+        return msgspec.convert(
+            {
+                **own,
+                "osv_url": feeds.osv,
+                "feed_directory": directory,
+                "allow_private_feed": feeds.allow_private,
+                **({} if hook is None else {"webhook": hook.url, "allow_private_webhook": hook.allow_private}),
+            },
+            PostureSpec,
         )
 
     def _path(self, text: str) -> str:

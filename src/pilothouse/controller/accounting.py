@@ -4,29 +4,30 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from pilothouse.controller.budgets import BudgetAlarms, spent_budgets
 from pilothouse.model.control import UsageAnswered, UsageAsked
 from pilothouse.model.errors import PilothouseError, Refusal
 from pilothouse.model.leases import LeaseAnswers, LeaseBatch
-from pilothouse.model.tenants import BudgetLimit, Level, Limits, Period, TenantDirectory
-from pilothouse.model.units import SECOND, WallNs
+from pilothouse.model.tenants import TenantDirectory
+from pilothouse.model.units import SECOND
 from pilothouse.policy.limits.authority import LeaseAuthority
-from pilothouse.policy.limits.lease import LeaseSettings, shared_name
-from pilothouse.policy.limits.windows import BUDGET_WINDOW_OF, period_of
+from pilothouse.policy.limits.lease import LeaseSettings
 from pilothouse.store.ledger import Ledger
 from pilothouse.store.ledger_filling import fill_ledger
 from pilothouse.store.spool import SpoolReader
 from pilothouse.store.tenant_usage import MAX_RESULTS, page_of, read_query
+from pilothouse.store.tenants import TenantStore
 
 FILL_EVERY_S = 1.0
 MAX_USAGE_QUESTIONS = 8
 """Tenants' questions after their usage at a time, so that they do not keep the controller's threads from the rest."""
 
 _FORGET_EVERY = 60  # fillings
+_ALARMS_EVERY = 10  # fillings
 
 _logger = logging.getLogger(__name__)
 
@@ -34,8 +35,9 @@ _logger = logging.getLogger(__name__)
 class Accounting:
     """One controller's."""
 
-    def __init__(self, ledger: Ledger, spool_dir: Path) -> None:
+    def __init__(self, ledger: Ledger, tenants: TenantStore, spool_dir: Path) -> None:
         self._ledger = ledger
+        self._alarms = BudgetAlarms(tenants, ledger)
         self._spool = SpoolReader(spool_dir)
         term_us = LeaseSettings().term // 1000
         self._usage_questions = 0
@@ -48,8 +50,8 @@ class Accounting:
             PilothouseError: state_unreadable.
         """
         await asyncio.to_thread(self._fill)
-        for name, period, used in await asyncio.to_thread(spent_budgets, self._ledger, directory, time.time_ns()):
-            self._authority.record_used(name, period, used)
+        for budget in await asyncio.to_thread(spent_budgets, self._ledger, directory, time.time_ns()):
+            self._authority.record_used(budget.shared_name, budget.starts, budget.used)
 
     def answer(self, batch: LeaseBatch) -> LeaseAnswers:
         """What a worker may spend, after what it reports."""
@@ -85,6 +87,8 @@ class Accounting:
             await asyncio.sleep(FILL_EVERY_S)
             try:
                 await asyncio.to_thread(self._fill)
+                if rounds % _ALARMS_EVERY == 0:
+                    await asyncio.to_thread(self._alarms.check)
             except PilothouseError as error:
                 if not is_away:
                     _logger.error("the ledger takes no rows; they wait in the spool", extra={"reason": error.message})
@@ -103,39 +107,6 @@ class Accounting:
 
 def _no_usage(asked: UsageAsked, message: str) -> UsageAnswered:
     return UsageAnswered(number=asked.number, refusal=Refusal(code="usage_unavailable", message=message))
-
-
-def spent_budgets(ledger: Ledger, directory: TenantDirectory, wall: int) -> list[tuple[str, int, int]]:
-    """Of each budget: its name as a shared limit, the start of the period that `wall` is in, and what is used of it."""
-    found: list[tuple[str, int, int]] = []
-    spent = {
-        (period, level): ledger.spent_since(period_of(period, WallNs(wall))[0], level.name.lower())
-        for period in Period
-        for level in Level
-        if any(budget.period is period for _, budget in _budgets(directory, level))
-    }
-    for level in Level:
-        for subject, budget in _budgets(directory, level):
-            tokens, money = spent[budget.period, level].get(subject, (0, 0))
-            starts, _ = period_of(budget.period, WallNs(wall))
-            for is_money, limit, used in ((False, budget.tokens, tokens), (True, budget.nano_money, money)):
-                if limit is not None:
-                    window = BUDGET_WINDOW_OF[budget.period, is_money]
-                    found.append((shared_name(level, subject, window), starts, used))
-    return found
-
-
-def _budgets(directory: TenantDirectory, level: Level) -> Iterator[tuple[str, BudgetLimit]]:
-    subjects: list[tuple[str, Limits]]
-    if level is Level.ORGANISATION:
-        subjects = [(each.id, each.limits) for each in directory.organisations]
-    elif level is Level.TENANT:
-        subjects = [(each.id, each.limits) for each in directory.tenants]
-    else:
-        subjects = [(each.id, each.limits) for each in directory.keys]
-    for name, limits in subjects:
-        for budget in limits.budgets:
-            yield name, budget
 
 
 def _now_us() -> int:

@@ -14,6 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from pilothouse.config.problems import Problem
+from pilothouse.engines.launch_features import FeatureRule
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.fleet import Capacity, Endpoint
 from pilothouse.model.requests import Route
@@ -70,6 +71,8 @@ class Driver(abc.ABC):
         gauges: The engine's metric names, and what each one means here.
         state_path: A JSON page for what the metrics leave out, read by `read_state`; `None` if there is none.
         install_hint: What to do when it is not installed; `None` for the error table's own words.
+        advisory_package: The package by whose name advisories know it; `None` where none apply to it.
+        features: How its arguments and environment show which features are on that advisories speak of.
     """
 
     name: ClassVar[str]
@@ -85,6 +88,8 @@ class Driver(abc.ABC):
     gauges: ClassVar[Mapping[str, EngineGauge]] = MappingProxyType({})
     state_path: ClassVar[str | None] = None
     install_hint: ClassVar[str | None] = None
+    advisory_package: ClassVar[str | None] = None
+    features: ClassVar[tuple[FeatureRule, ...]] = ()
 
     @abc.abstractmethod
     def routes(self, deployment: DeploymentSpec) -> tuple[Route, ...]:
@@ -114,6 +119,10 @@ class Driver(abc.ABC):
     def served_model(self, deployment: DeploymentSpec) -> str | None:
         """The model name the engine wants to hear; `None` for the public name."""
         return None
+
+    def advisory_version(self, deployment: DeploymentSpec) -> str | None:
+        """The version to hold advisories against, as the package writes it: the pinned one, else the installed one."""
+        return deployment.engine.version or self.installed_version()
 
     def memory_bytes(self, deployment: DeploymentSpec, weights: Path | None) -> int | None:
         """Host memory that one replica may come to need, in bytes; `None` if that cannot be said."""

@@ -48,6 +48,8 @@ class FakeDriver(Driver):
         }
     )
 
+    advisory_package: ClassVar[str | None] = "pilothouse"  # it is a part of this package
+
     def routes(self, deployment: DeploymentSpec) -> tuple[Route, ...]:
         """All of them."""
         return tuple(Route)

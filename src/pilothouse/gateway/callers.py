@@ -10,8 +10,10 @@ from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import DeploymentView
 from pilothouse.model.ids import DeploymentName, KeyId, ModelName, OrganisationId, TenantId
 from pilothouse.model.tenants import DirectoryChange, Key, Organisation, Scope, Tenant, TenantDirectory
+from pilothouse.model.units import SECOND, WallNs
 from pilothouse.policy.limits.lease import LeaseSettings
 from pilothouse.policy.limits.leased_plan import LeasedPlan
+from pilothouse.policy.tokens.identity import TenantIdentity
 from pilothouse.store.spool import RowNames, encode_names
 
 _EXPIRED = Refusal(code="key_expired", message="The API key has expired.")
@@ -157,6 +159,24 @@ class Callers:
                 return None  # revoked with its tenant
             caller = self._known[key.id] = Caller(key, tenant, organisation)
         return caller
+
+    def of_token(self, identity: TenantIdentity) -> Caller | None:
+        """Who a token speaks for; `None` if the fleet has no such tenant (any more).
+
+        Its key has no limits of its own, and stands in the ledger for the token's subject.
+        """
+        tenant = self.tenants.get(identity.tenant)
+        organisation = None if tenant is None else self.organisations.get(tenant.organisation)
+        if tenant is None or organisation is None:
+            return None
+        key = Key(
+            id=identity.key,
+            tenant=tenant.id,
+            digest=b"",
+            expires_at=WallNs(int(identity.expires_at_s * SECOND)),
+        )
+        tenant = msgspec.structs.replace(tenant, tier=identity.tier_within(tenant.tier))
+        return Caller(key, tenant, organisation)
 
     def use(self, parts: Iterable[TenantDirectory]) -> None:
         """Begin anew with a whole directory."""

@@ -5,6 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pilothouse.gateway import answers
+from pilothouse.gateway.candidates import candidates_for
 from pilothouse.gateway.exchange_record import ExchangeRecord, Phase
 from pilothouse.gateway.model_queue import deadline_of
 from pilothouse.gateway.routing_table import Candidate, ModelEntry
@@ -138,13 +139,15 @@ class ExchangeEntry(ExchangeRecord, abc.ABC):
     def go(self) -> None:
         """There is a place at the model now. Its replicas may be others than when the request came."""
         entry = self._client.plane.table.models.get(self._body.model)
-        candidates = entry.routes.get(self._route) if entry is not None else None
-        if candidates:
-            self._candidates = candidates
-            self._guarded(self._attempt)
+        if entry is None:
+            self.fail(Refusal(code="no_ready_replica", message="The model is not served any more."))
+            return
+        found = candidates_for(entry, self._body, self._route)
+        if isinstance(found, Refusal):
+            self.fail(found)
         else:
-            message = f"No replica of the model `{self._body.model}` is ready to take requests now."
-            self.fail(Refusal(code="no_ready_replica", message=message))
+            self._candidates = found
+            self._guarded(self._attempt)
 
     def _leave(self, ticket: "Ticket", usage: Usage | None) -> None:
         """Give the place at the model, or in the queue, to others."""

@@ -105,6 +105,11 @@ class ModelMeters:
         counter = self._ended.get((route, code, reason)) or self._counter(route, code, reason)
         counter.add()
 
+    def filter_matched(self, entity: str, action: str, direction: str, count: int) -> None:
+        """Count what filters found. Handles are not kept: it is done once a turn at most, and seldom."""
+        labels = {"model": self._model, "entity": entity, "action": action, "direction": direction}
+        self._board.counter(catalogue.FILTER_MATCHES.name, labels).add(count)
+
     def _counter(self, route: str, code: int, reason: str) -> Counter:
         labels = {"model": self._model, "route": str(route), "code": str(code), "reason": str(reason)}
         counter = self._ended[(route, code, reason)] = self._board.counter(catalogue.REQUESTS.name, labels)

@@ -6,6 +6,7 @@ listen on the same endpoint, with their connections and their counts.
 
 from collections.abc import Callable, Mapping
 
+from pilothouse.gateway.filter_sets import FilterSets, ModelFilters
 from pilothouse.gateway.meters import Meters, ModelMeters
 from pilothouse.gateway.model_queue import ModelQueue
 from pilothouse.gateway.upstream import Replica
@@ -40,17 +41,28 @@ class Delays:
 
 
 class ModelEntry:
-    """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not."""
+    """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not.
 
-    __slots__ = ("delays", "meters", "queue", "replica_count", "routes", "view")
+    `withholds`: some deployment must not get every request, so that requests have to be looked at. `filters` are those
+    that apply to some of its turns, `None` if there are none.
+    """
+
+    __slots__ = ("delays", "filters", "meters", "queue", "replica_count", "routes", "view", "withholds")
 
     def __init__(
-        self, view: ModelView, replicas: Mapping[ReplicaId, Replica], meters: ModelMeters, limits: GatewayLimits
+        self,
+        view: ModelView,
+        replicas: Mapping[ReplicaId, Replica],
+        meters: ModelMeters,
+        limits: GatewayLimits,
+        filters: ModelFilters | None,
     ) -> None:
         self.view = view
+        self.filters = filters
         self.meters = meters
         self.queue: ModelQueue | None = None
         self.delays = {route: Delays(view.timeouts.get(route, Timeouts()), limits) for route in Route}
+        self.withholds = any(deployment.without for deployment in view.deployments)
         self.replica_count = sum(len(deployment.replicas) for deployment in view.deployments)
         self.routes: dict[Route, tuple[Candidate, ...]] = {}
         # One object for all replicas of a deployment: what was made of a client's headers is kept by its identity.
@@ -73,6 +85,8 @@ class ModelEntry:
         """What all replicas that take turns can have under way; `None` if one does not say."""
         slots = tokens = 0
         for deployment in self.view.deployments:
+            if deployment.quarantined:
+                continue
             ready = sum(replica.state is ReplicaState.READY for replica in deployment.replicas)
             if ready and deployment.capacity is None:
                 return None
@@ -91,12 +105,21 @@ class RoutingTable:
     """One snapshot, ready for look-ups by name."""
 
     def __init__(
-        self, snapshot: FleetSnapshot, replicas: dict[ReplicaId, Replica], meters: Meters, limits: GatewayLimits
+        self,
+        snapshot: FleetSnapshot,
+        replicas: dict[ReplicaId, Replica],
+        meters: Meters,
+        limits: GatewayLimits,
+        filters: FilterSets,
     ) -> None:
         self.snapshot = snapshot
         self.replicas = replicas
+        self.filters = filters
         self.models = {
-            str(model.name): ModelEntry(model, replicas, meters.model(model.name), limits) for model in snapshot.models
+            str(model.name): ModelEntry(
+                model, replicas, meters.model(model.name), limits, filters.of_model(str(model.name))
+            )
+            for model in snapshot.models
         }
 
 
@@ -106,20 +129,22 @@ def build(
     make_replica: Callable[[ReplicaView, ModelView], Replica],
     meters: Meters,
     limits: GatewayLimits,
+    filters: FilterSets,
 ) -> tuple[RoutingTable, list[Replica]]:
     """The table of `snapshot`, and the replicas of `previous` that are in it no more.
 
-    Only Ready replicas are candidates; one that is draining finishes the exchanges it has through their own reference.
+    Only Ready replicas are candidates, and none of a quarantined deployment; one that is no candidate any more finishes
+    the exchanges it has through their own reference.
     """
     known = previous.replicas if previous is not None else {}
     replicas: dict[ReplicaId, Replica] = {}
     for model in snapshot.models:
         for deployment in model.deployments:
-            for view in deployment.replicas:
+            for view in () if deployment.quarantined else deployment.replicas:
                 if view.state is not ReplicaState.READY or view.endpoint is None:
                     continue
                 old = known.get(view.id)
                 same = old is not None and old.endpoint == view.endpoint
                 replicas[view.id] = old if old is not None and same else make_replica(view, model)
     retired = [replica for id_, replica in known.items() if replicas.get(id_) is not replica]
-    return RoutingTable(snapshot, replicas, meters, limits), retired
+    return RoutingTable(snapshot, replicas, meters, limits, filters), retired

@@ -98,7 +98,10 @@ class Turns:
         if self._callers.generation is not self._generation:
             self._generation = self._callers.generation
             self.book.follow(self._callers.organisations, self._callers.tenants, self._callers.keys, now)
-        plan = self.book.plan(caller.id, now)
+        if caller.id in self._callers.keys:
+            plan = self.book.plan(caller.id, now)
+        else:
+            plan = self.book.plan_of_tenant(caller.tenant_id, now)
         caller.plan = plan if plan is not None and plan.leases else None
         return caller.plan
 

@@ -5,6 +5,7 @@ the controller is listened to, not waited for.
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -24,9 +25,11 @@ from pilothouse.gateway.callers import Callers
 from pilothouse.gateway.client_connection import ClientConnection
 from pilothouse.gateway.controller_link import ControllerLink
 from pilothouse.gateway.cors import CrossOrigin
+from pilothouse.gateway.filter_sets import FilterSets
 from pilothouse.gateway.host_load import SHARE_EVERY_S, HostLoad
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
+from pilothouse.gateway.queue_handover import QueueHandover
 from pilothouse.gateway.tls import CertificateWatch, make_context
 from pilothouse.gateway.turn_log import TurnLog
 from pilothouse.gateway.turns import Turns
@@ -40,6 +43,7 @@ from pilothouse.policy.draw import Draws
 from pilothouse.policy.fairness.queue import DEFAULT_TIERS, QueueSettings, TierSpec
 from pilothouse.policy.limits.lease import FailMode, LeaseSettings
 from pilothouse.policy.limits.lease_book import LeaseBook
+from pilothouse.policy.tokens.verifier import TokenVerifier
 from pilothouse.runtime.timer_wheel import TICK, TimerWheel
 from pilothouse.store.directory_file import read_parts
 from pilothouse.store.lease_exchange import LeaseExchange
@@ -92,6 +96,8 @@ class Worker:
         )
         self._plane.queue_settings = _queue_settings(boot.queue)
         self._plane.workers = boot.workers
+        self._handover = QueueHandover(Path(boot.board_dir), boot.index)
+        self._plane.queue_counters = self._handover.latest()
         self._host_load = HostLoad(Path(boot.board_dir), boot.index)
         callers = self._plane.callers
         self._link = ControllerLink(boot.control_socket, boot.index, self._apply, callers, self._reread_tenants)
@@ -104,13 +110,17 @@ class Worker:
         self._leases = LeaseExchange(book, self._redis or self._link)
         self._turns = self._plane.turns = Turns(callers, self._plane.meters, book, self._leases.ask, self._turn_log)
         self._plane.report_suspicion = self._link.report
+        self._plane.ask_usage = self._link.usage
+        if boot.token_issuers:
+            self._plane.tokens = TokenVerifier(boot.token_issuers)
         self._servers: list[asyncio.Server] = []
+        self._compiling_for: FleetSnapshot | None = None
 
     async def run(self) -> None:
         """Serve until told to stop, then drain."""
         snapshot = _read_snapshot(Path(self._boot.snapshot_path))
         if snapshot is not None:
-            self._apply(snapshot)
+            self._serve(snapshot, FilterSets(snapshot))
         self._read_tenants()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
@@ -120,6 +130,8 @@ class Worker:
         running = [
             self._loop.create_task(each) for each in (self._link.run(), self._leases.run(), self._turn_log.run())
         ]
+        if self._plane.tokens is not None:
+            running.append(self._loop.create_task(_keep_token_keys(self._plane.tokens)))
         tls = self._boot.tls
         await self._listen(make_context(tls) if tls is not None else None)
         watch = self._loop.create_task(self._follow_certificates(CertificateWatch(tls))) if tls is not None else None
@@ -164,9 +176,28 @@ class Worker:
                 await self._listen(context)
 
     def _apply(self, snapshot: FleetSnapshot) -> None:
+        """Serve by a snapshot from now on; or in a moment, if its filters have to be compiled."""
         if snapshot.version < self._plane.table.snapshot.version:
             log.warning("older snapshot than the one served", extra={"snapshot_version": snapshot.version})
-        self._plane.apply(snapshot)
+        compiling = self._compiling_for is not None
+        if not compiling and self._plane.table.filters.serves(snapshot):
+            self._serve(snapshot, self._plane.table.filters)
+            return
+        self._compiling_for = snapshot
+        if not compiling:
+            self._plane.spawn(self._compile_filters())
+
+    async def _compile_filters(self) -> None:
+        """Compile in a thread, meanwhile the event loop serves. Newer snapshots may come; the newest is served then."""
+        while (snapshot := self._compiling_for) is not None:
+            filters = await asyncio.to_thread(FilterSets, snapshot, self._plane.table.filters)
+            newest = self._compiling_for
+            if newest is not None and filters.serves(newest):
+                self._compiling_for = None
+                self._serve(newest, filters)
+
+    def _serve(self, snapshot: FleetSnapshot, filters: FilterSets) -> None:
+        self._plane.apply(snapshot, filters)
         self._turns.use_prices(snapshot)
         self._board.set_snapshot_version(snapshot.version)
 
@@ -187,6 +218,7 @@ class Worker:
         self._plane.follow_clock()
         for queue in self._plane.queues.values():
             queue.tick()
+        self._handover.keep(self._plane.queues)
         if self._access_log is not None:
             self._access_log.flush()
         self._host_load.look_around()
@@ -213,6 +245,9 @@ class Worker:
         except (PilothouseError, msgspec.MsgspecError) as error:
             log.warning("tenants unreadable; waiting for the controller", extra={"reason": str(error)})
         self._look_for_revocations()
+        # What is here now stays: a collection would look at all of it, for some ten milliseconds, while streams wait.
+        gc.collect()
+        gc.freeze()
 
     async def _reread_tenants(self) -> None:
         """The same while others are served: part by part, so that nobody waits for long."""
@@ -278,6 +313,16 @@ def _make_traces(boot: WorkerBoot) -> Traces | None:
         worker=boot.index,
         version=pilothouse.__version__,
     )
+
+
+async def _keep_token_keys(verifier: TokenVerifier) -> None:
+    # Not before somebody needs it: it is an extra, and loads a good deal.
+    from pilothouse.store.token_keys import TokenKeysKeeper
+
+    def failed(issuer: str, reason: str) -> None:
+        log.warning("an issuer's keys could not be fetched", extra={"issuer": issuer, "reason": reason})
+
+    await TokenKeysKeeper(verifier, failed).run()
 
 
 def _queue_settings(spec: QueueSpec) -> QueueSettings:

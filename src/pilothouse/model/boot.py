@@ -6,7 +6,15 @@ A worker reads this and the last snapshot; it needs neither the fleet file nor t
 import msgspec
 
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import GatewayLimits, ListenAddress, QueueSpec, SharedLimitsSpec, TlsSpec, TracesSpec
+from pilothouse.model.spec import (
+    GatewayLimits,
+    ListenAddress,
+    QueueSpec,
+    SharedLimitsSpec,
+    TlsSpec,
+    TokenIssuerSpec,
+    TracesSpec,
+)
 
 
 class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +43,7 @@ class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
     shared_limits: SharedLimitsSpec = SharedLimitsSpec()
     queue: QueueSpec = QueueSpec()
     workers: int = 1
+    token_issuers: tuple[TokenIssuerSpec, ...] = ()
 
 
 class ControllerBoot(msgspec.Struct, frozen=True, kw_only=True):

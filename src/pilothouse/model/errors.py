@@ -123,6 +123,11 @@ _ROWS = (
         "Change the parameter named in the message.",
     ),
     _row(
+        "feature_withheld", _CLIENT, 400, "The model does not take this kind of request at present",
+        "An advisory keeps requests that use the feature named in the message away from every deployment of the model.",
+        "Send the request without it. Operators: `pilothouse advisories check` shows why, and which version clears it.",
+    ),
+    _row(
         "malformed_http", _CLIENT, 400, "The request is not valid HTTP/1.1",
         "The request line, a header or the framing of the body breaks RFC 9112, or could be read in two ways.",
         "Use an HTTP client library; do not send both content-length and transfer-encoding.",
@@ -182,6 +187,12 @@ _ROWS = (
         "route_not_supported", _CLIENT, 404, "The model does not serve this route",
         "The engine behind the model does not speak this route, for example responses or embeddings.",
         "Use a route the engine speaks, or add a deployment on an engine that speaks this one.",
+    ),
+    _row(
+        "content_filter", _CLIENT, 400, "The content filter stopped it",
+        "The request or the answer has something that a filter of the fleet blocks; the message names the kind, never "
+        "the value.",
+        "Take it out of the request. Operators: `pilothouse filter test` shows what a text would do.",
     ),
     # Who sent it.
     _row(
@@ -328,6 +339,12 @@ _ROWS = (
         "A defect in the gateway. The log has the request id and the trace.",
         "Report it with the request id.",
     ),
+    _row(
+        "filter_failed", _INTERNAL, 500, "The content filter failed",
+        "A detector raised an error, and the filter is declared to fail closed: nothing unfiltered was sent.",
+        "Report it with the request id; `on_error: open` would let text through unfiltered.",
+        retryable=True,
+    ),
     # What the command line and the controller say.
     _row(
         "config_invalid", _CONFIG, None, "The fleet file has an error",
@@ -338,6 +355,22 @@ _ROWS = (
         "config_not_found", _CONFIG, None, "The fleet file does not exist",
         "The path given is not a readable file.",
         "Check the path, or leave it out to use ./fleet.yaml or the built-in fleet.",
+    ),
+    _row(
+        "posture_denied", _CONFIG, None, "A deployment may not serve",
+        "An advisory about its engine, or a requirement of the posture, denies it. Nothing was started.",
+        "Take the version or leave out the feature that the message names, or record a waiver with "
+        "`pilothouse advisories waive`.",
+    ),
+    _row(
+        "feed_unreachable", _CONFIG, None, "A feed of advisories cannot be asked",
+        "The OSV API does not answer, answers otherwise than it should, or is at an address that is refused.",
+        "Check posture.sources.osv; a mirror at a private address needs allow_private. What was synced before stays.",
+    ),
+    _row(
+        "feed_unreadable", _CONFIG, None, "A directory of advisories cannot be read",
+        "It is missing, cannot be listed, or has too many files.",
+        "Check posture.sources.directory. What was synced before stays.",
     ),
     _row(
         "secret_not_found", _CONFIG, None, "A secret could not be read",

@@ -7,6 +7,7 @@ import enum
 
 import msgspec
 
+from pilothouse.model.filters import FilterSpec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import Timeouts
@@ -68,6 +69,8 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     `served_model` is the name the engine wants to hear (`None`: the public name as the client sent it).
     `reserved_headers` (lower case) and `reserved_fields` (top-level body fields) are never taken from a client.
     `reports_stream_usage`: the engine honours `stream_options.include_usage`.
+    `quarantined`: its posture denies it, so that it takes no new turns.
+    `without`: the features whose requests it must not get.
     `progress_field`: the engine hears only by writing that a client has gone. With this body field it writes while it
     reads a prompt; and it is asked for a stream, whatever the client asked for.
     `salt_field` is the body field that partitions the engine's prefix cache; each tenant gets a salt of its own.
@@ -87,6 +90,8 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     salt_field: str | None = None
     priority_field: str | None = None
     priorities: dict[Tier, int] = {}
+    quarantined: bool = False
+    without: tuple[str, ...] = ()
     replicas: tuple[ReplicaView, ...] = ()
 
 
@@ -105,8 +110,9 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The models and their replicas. `version` grows with every change."""
+    """The models, their replicas and the filters. `version` grows with every change."""
 
     fleet: FleetName
     version: int
     models: tuple[ModelView, ...] = ()
+    filters: tuple[FilterSpec, ...] = ()

@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
+from pilothouse.model.filters import FilterSpec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+from pilothouse.model.posture import PostureSpec
 from pilothouse.model.requests import Route
 from pilothouse.model.tenants import Price, Tier
 
@@ -243,3 +245,5 @@ class FleetSpec(msgspec.Struct, frozen=True, kw_only=True):
     gateway: GatewaySpec
     controller: ControllerSpec
     token_issuers: tuple[TokenIssuerSpec, ...] = ()
+    posture: PostureSpec = PostureSpec()
+    filters: tuple[FilterSpec, ...] = ()

@@ -142,6 +142,11 @@ UPSTREAM_RETRIES = _worker(
     "Requests sent again, to another replica or on a new connection, before any byte of an answer.",
     "model", "reason",
 )  # fmt: skip
+FILTER_MATCHES = _worker(
+    "pilothouse_filter_matches_total", Kind.COUNTER,
+    "What filters found, by entity, action, and direction: input (requests) or output (answers).",
+    "model", "entity", "action", "direction",
+)  # fmt: skip
 CONNECTIONS = _worker(
     "pilothouse_connections", Kind.GAUGE,
     "Open client connections.",
@@ -202,6 +207,15 @@ REPLICA_RESTARTS = _controller(
     "Times that a replica's process ended unasked and was started again.",
     "replica",
 )  # fmt: skip
+DEPLOYMENT_POSTURE = _controller(
+    "pilothouse_deployment_posture", Kind.GAUGE,
+    "1 for what advisories allow a deployment to do (allowed, warned, allowed-without, denied), 0 for the others.",
+    "deployment", "state",
+)  # fmt: skip
+ADVISORY_FEED_AGE = _controller(
+    "pilothouse_advisory_feed_age_seconds", Kind.GAUGE,
+    "Age of the newest feed of advisories, in whole days. It is absent where no advisory can apply.",
+)  # fmt: skip
 ENGINE_REQUESTS_RUNNING = _controller(
     "pilothouse_engine_requests_running", Kind.GAUGE,
     "Requests in the engine's batch, as the engine says.",
@@ -220,8 +234,9 @@ ENGINE_KV_USAGE = _controller(
 
 METRICS = (
     REQUESTS, REQUEST_DURATION, TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, OVERHEAD, IN_FLIGHT_REQUESTS,
-    IN_FLIGHT_TOKENS, TOKENS, CLIENT_DISCONNECTS, UPSTREAM_RETRIES, CONNECTIONS, UPSTREAM_CONNECTIONS, QUEUE_WAITING,
-    QUEUE_WAIT, PREEMPTIONS, ESTIMATED_TOKENS, ESTIMATE_ERROR, SERIES_DROPPED,
+    IN_FLIGHT_TOKENS, TOKENS, CLIENT_DISCONNECTS, UPSTREAM_RETRIES, FILTER_MATCHES, CONNECTIONS,
+    UPSTREAM_CONNECTIONS, QUEUE_WAITING, QUEUE_WAIT, PREEMPTIONS, ESTIMATED_TOKENS, ESTIMATE_ERROR, SERIES_DROPPED,
     SNAPSHOT_VERSION, WORKERS, BOARD_PROBLEMS, BUILD_INFO, REPLICA_STATE, REPLICA_RESTARTS,
+    DEPLOYMENT_POSTURE, ADVISORY_FEED_AGE,
     ENGINE_REQUESTS_RUNNING, ENGINE_REQUESTS_WAITING, ENGINE_KV_USAGE,
 )  # fmt: skip

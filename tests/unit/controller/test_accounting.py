@@ -20,6 +20,7 @@ from pilothouse.model.ledger import LedgerRow, Outcome
 from pilothouse.model.units import SECOND, WallNs
 from pilothouse.store.ledger import Ledger
 from pilothouse.store.tenant_usage import BucketSum, UsageQuery
+from pilothouse.store.tenants import TenantStore
 from pilothouse.wire import control_channel
 
 pytestmark = pytest.mark.asyncio
@@ -56,7 +57,7 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 @pytest_asyncio.fixture
 async def accounting(ledger: Ledger, tmp_path: Path) -> Accounting:
-    return Accounting(ledger, tmp_path / "spool")
+    return Accounting(ledger, TenantStore(tmp_path / "tenants.db", tmp_path / "pepper"), tmp_path / "spool")
 
 
 async def test_a_worker_hears_a_tenants_usage_over_the_control_socket(

@@ -8,6 +8,7 @@ from pilothouse.controller import snapshots
 from pilothouse.controller.replica import PlacingProgress, Replica, index_of
 from pilothouse.engines.registry import driver
 from pilothouse.model.events import ReplicaAdopted, ReplicaRequested
+from pilothouse.model.filters import Action, FilterSpec
 from pilothouse.model.fleet import Endpoint, FleetSnapshot, ReplicaState
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
@@ -29,7 +30,7 @@ def replica(deployment: DeploymentSpec, index: int = 0) -> Replica:
 
 
 def build(spec: FleetSpec, *replicas: Replica) -> FleetSnapshot:
-    return snapshots.build(spec, replicas, CREATED, version=3)
+    return snapshots.build(spec, replicas, CREATED, lambda _: None, version=3)
 
 
 def test_models_and_deployments_are_in_the_files_order_with_their_drivers_facts(
@@ -48,6 +49,12 @@ def test_models_and_deployments_are_in_the_files_order_with_their_drivers_facts(
     assert Route.CHAT_COMPLETIONS in view.routes
     assert view.reserved_headers == driver("openai").reserved_headers
     assert view.reserved_fields == driver("openai").reserved_fields
+
+
+def test_filters_go_to_the_workers(fleet_of: Callable[..., FleetSpec]) -> None:
+    filters = (FilterSpec(name="x", output={"email": Action.BLOCK}, hash_key="k"),)
+    made = build(msgspec.structs.replace(fleet_of(pinned("a")), filters=filters))
+    assert msgspec.json.decode(msgspec.json.encode(made), type=FleetSnapshot).filters == filters
 
 
 def test_a_models_time_outs_go_before_a_routes(fleet_of: Callable[..., FleetSpec]) -> None:

@@ -210,3 +210,16 @@ async def test_deadlines_that_make_no_sense_are_none() -> None:
     assert deadline_of([(header, b"-1")], 5) is None
     assert deadline_of([(header, b"9" * 30)], 5) is None
     assert deadline_of([(b"x", b"1")], 5) is None
+
+
+async def test_who_waited_while_a_feature_was_withheld_does_not_get_it_all_the_same(tmp_path: Path) -> None:
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}]
+    async with one_place(tmp_path) as (engine, plane):
+        first = await hold_the_place(engine, plane)
+        second = await plane.send(request(CHAT, chat(messages=image)))
+        await until(lambda: waiting(plane) == 1)
+        one = Capacity(slots=1, tokens=100_000)
+        plane.plane.apply(snapshot([engine.port], version=2, capacity=one, without=("multimodal",)))
+        first.abort()
+        assert (await second.answer()).code == "feature_withheld"
+        assert engine.state().requests_total == 1

@@ -18,11 +18,13 @@ COUNTS_OF_THINGS = {
     "pilothouse_workers",
     "pilothouse_board_problems",
     "pilothouse_replica_state",
+    "pilothouse_deployment_posture",
     "pilothouse_engine_requests_running",
     "pilothouse_engine_requests_waiting",
 }
 BOUNDED_LABELS = {
     "model", "route", "code", "reason", "replica", "deployment", "kind", "phase", "worker", "version", "state",
+    "entity", "action", "direction",
 }  # fmt: skip
 
 every_metric = pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)

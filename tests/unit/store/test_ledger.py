@@ -81,3 +81,16 @@ def test_what_budgets_begin_with_is_summed_from_an_instant(ledger: Ledger) -> No
     assert ledger.spent_since(WallNs(20_001 * DAY), "tenant") == {"a": (30, 300), "b": (30, 300)}
     assert ledger.spent_since(WallNs(20_000 * DAY), "organisation") == {"o": (90, 900)}
     assert ledger.spent_since(WallNs(20_001 * DAY + 6), "tenant") == {}
+
+
+def test_t2_a_cancelled_stream_is_in_the_usage_with_what_it_generated(ledger: Ledger) -> None:
+    # litellm#14457: a cancelled stream left no row; litellm#37992: an explicit zero was replaced by an estimate.
+    ledger.insert(
+        [
+            turn(1, outcome=Outcome.CANCELLED, output_tokens=7, nano_cost=70),
+            turn(2, outcome=Outcome.INTERRUPTED, output_tokens=3, nano_cost=30),
+            turn(3, input_tokens=0, cached_tokens=0, output_tokens=0, nano_cost=0),
+        ]
+    )
+    [total] = ledger.usage([])
+    assert (total.turns, total.input_tokens, total.output_tokens, total.nano_cost) == (3, 20, 10, 100)

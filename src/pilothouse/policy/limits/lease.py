@@ -214,8 +214,11 @@ class Lease:
     def accept(self, answer: LeaseAnswer, sent_at: int, answered_us: int, settings: LeaseSettings) -> None:
         """The answer to the report that was sent at `sent_at`, given at `answered_us` of the authority's clock."""
         self.credit = answer.held - (self.spent - answer.spent)
+        self.mark.value = answer.used + answer.returned
+        if sent_at < self.expires_at:
+            # Else what it reported was charged when its lease ended, and the earlier mark stays.
+            self._reported_mark.value = self.mark.value
         self.expires_at = sent_at + settings.term - settings.margin
-        self._reported_mark.value = self.mark.value = answer.used + answer.returned
         self.left = answer.left
         self._have_been_told()
         self._is_fresh = True

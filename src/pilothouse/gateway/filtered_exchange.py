@@ -33,6 +33,8 @@ MAX_FILTERED_BYTES = 8 * 1024 * 1024
 """8 MiB of an answer that is not streamed are gathered and searched; a longer one is refused. About a sixth of a second
 of CPU at the 50 MB/s that filters search with."""
 
+_NONE = DurationNs(0)
+
 
 class FilteredRelay(EventRelay):
     """A relay whose events go through a filter."""
@@ -69,7 +71,7 @@ class FilteredRelay(EventRelay):
 class FilteredExchange(Exchange):
     """See the module. `_input` and `_output` are the filters, `None` where nothing is looked for."""
 
-    __slots__ = ("_filter_turn", "_idle_left", "_input", "_output", "_stream", "_unusable")
+    __slots__ = ("_collected_bytes", "_filter_turn", "_idle_left", "_input", "_output", "_stream", "_unusable")
 
     def __init__(
         self,
@@ -90,7 +92,8 @@ class FilteredExchange(Exchange):
         either = filters.output or filters.input
         self._filter_turn = either.turn() if either is not None else FilterTurn()
         self._stream: FilteredStream | None = None
-        self._idle_left = DurationNs(0)  # of the wait for the engine, when what is held has waited long enough
+        self._collected_bytes = 0
+        self._idle_left = _NONE  # of the wait for the engine, when what is held has waited long enough
 
     # Towards the engine.
 
@@ -125,19 +128,20 @@ class FilteredExchange(Exchange):
             )
 
     def _relay_events(self, relay: EventRelay, data: bytes, *, last: bool) -> None:
-        super()._relay_events(relay, data, last=last)
-        self._end_if_stopped()
-
-    def _end_if_stopped(self) -> None:
-        """If the filter has ended the stream, its last events are written: nothing more comes, of the engine either."""
+        Exchange._relay_events(self, relay, data, last=last)
         stream = self._stream
-        if stream is None or stream.ended is None or self._phase is not Phase.STREAMING:
+        if stream is not None and stream.ended is not None:
+            self._stop(stream.ended)
+
+    def _stop(self, refusal: Refusal) -> None:
+        """The filter has ended the stream and its last events are written: nothing more comes, of the engine either."""
+        if self._phase is not Phase.STREAMING:
             return
         self._drop_upstream()
         if self._request.minor == 1:
             self._client.transport.write(LAST_CHUNK)
         usage = self._relay.usage if self._relay is not None else None
-        self._end(stream.ended.spec.status or 500, stream.ended.code, usage, keep_alive=self._keeps_alive())
+        self._end(refusal.spec.status or 500, refusal.code, usage, keep_alive=self._keeps_alive())
 
     def _answer(self, body: bytes, usage: Usage | None, lines: bytes) -> None:
         if self._output is not None:
@@ -157,7 +161,8 @@ class FilteredExchange(Exchange):
             return
         collected = self._collected = self._collected or []
         collected.append(data)
-        if sum(map(len, collected)) > MAX_FILTERED_BYTES:
+        self._collected_bytes += len(data)
+        if self._collected_bytes > MAX_FILTERED_BYTES:
             message = f"The answer is longer than the {MAX_FILTERED_BYTES} bytes that the content filter searches."
             self._fail(Refusal(code="filter_failed", message=message))
 
@@ -174,11 +179,11 @@ class FilteredExchange(Exchange):
 
     def _arm(self, delay: DurationNs) -> None:
         stream, compiled = self._stream, self._output
-        self._idle_left = DurationNs(0)
-        if stream is not None and compiled is not None and stream.waiting and compiled.stall_ns < delay:
+        self._idle_left = _NONE
+        if stream is not None and compiled is not None and compiled.stall_ns < delay and stream.waiting:
             self._idle_left = DurationNs(delay - compiled.stall_ns)
-            delay = DurationNs(compiled.stall_ns)
-        super()._arm(delay)
+            delay = compiled.stall_ns
+        Exchange._arm(self, delay)
 
     def timed_out(self) -> None:
         """The engine has been silent: for long enough that what is held is decided, or for too long."""
@@ -190,8 +195,8 @@ class FilteredExchange(Exchange):
         if self._client.writable:
             self._send_decided(self._stream)
         if self._phase is not Phase.ENDED:
-            self._idle_left = DurationNs(0)
-            super()._arm(left)
+            self._idle_left = _NONE
+            Exchange._arm(self, left)
 
     def _send_decided(self, stream: FilteredStream) -> None:
         events = stream.stalled()
@@ -199,7 +204,8 @@ class FilteredExchange(Exchange):
             self._settle(self._turn, Outcome.COMPLETED, self._relay.usage, self._relay.pieces)
         if events and self._phase is Phase.STREAMING:
             self._client.transport.write(self._framed(events))
-        self._end_if_stopped()
+        if stream.ended is not None:
+            self._stop(stream.ended)
 
     # The end.
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from pilothouse.model.filters import FilterSpec
+from pilothouse.model.units import seconds
 from pilothouse.policy.redaction.engine import Engine, ExtraMissingError, best_engine
 from pilothouse.policy.redaction.matcher import Matcher
 from pilothouse.policy.redaction.normal_form import prepare_normal_form
@@ -33,7 +34,7 @@ class CompiledFilter:
         self.enforcing: Matcher | None = None
         self.monitoring: Matcher | None = None
         self.fail_open = plan.fail_open if plan else False
-        self.stall_ns = int((plan.stall_s if plan else 0.0) * 1e9)
+        self.stall_ns = seconds(plan.stall_s if plan else 0.0)
         self._hash_key = plan.hash_key if plan else None
         if plan is None:
             return

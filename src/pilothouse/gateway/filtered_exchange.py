@@ -71,7 +71,16 @@ class FilteredRelay(EventRelay):
 class FilteredExchange(Exchange):
     """See the module. `_input` and `_output` are the filters, `None` where nothing is looked for."""
 
-    __slots__ = ("_collected_bytes", "_filter_turn", "_idle_left", "_input", "_output", "_stream", "_unusable")
+    __slots__ = (
+        "_collected_bytes",
+        "_filter_turn",
+        "_idle_left",
+        "_input",
+        "_output",
+        "_stall",
+        "_stream",
+        "_unusable",
+    )
 
     def __init__(
         self,
@@ -93,7 +102,8 @@ class FilteredExchange(Exchange):
         self._filter_turn = either.turn() if either is not None else FilterTurn()
         self._stream: FilteredStream | None = None
         self._collected_bytes = 0
-        self._idle_left = _NONE  # of the wait for the engine, when what is held has waited long enough
+        self._stall = _NONE  # how long what a stream holds back may wait for the engine
+        self._idle_left = 0  # nanoseconds of the wait for the engine that come after that
 
     # Towards the engine.
 
@@ -122,6 +132,7 @@ class FilteredExchange(Exchange):
     def _begin(self, connection: "UpstreamConnection") -> None:
         super()._begin(connection)
         if self._relay is not None and self._output is not None:
+            self._stall = self._output.stall_ns
             self._stream = FilteredStream(self._output, self._filter_turn, request_id=self.id)
             self._relay = FilteredRelay(
                 self._route, self._stream, hides_usage=self._added.usage, hides_progress=self._added.progress
@@ -178,11 +189,13 @@ class FilteredExchange(Exchange):
     # Time.
 
     def _arm(self, delay: DurationNs) -> None:
-        stream, compiled = self._stream, self._output
-        self._idle_left = _NONE
-        if stream is not None and compiled is not None and compiled.stall_ns < delay and stream.waiting:
-            self._idle_left = DurationNs(delay - compiled.stall_ns)
-            delay = compiled.stall_ns
+        # The wait for what is held ends first, whether something is: it is cheaper to look then than now.
+        stall = self._stall
+        if stall and stall < delay:
+            self._idle_left = delay - stall
+            delay = stall
+        else:
+            self._idle_left = 0
         Exchange._arm(self, delay)
 
     def timed_out(self) -> None:
@@ -192,11 +205,11 @@ class FilteredExchange(Exchange):
         if not left or over or self._stream is None:
             super().timed_out()
             return
-        if self._client.writable:
+        if self._client.writable and self._stream.waiting:
             self._send_decided(self._stream)
         if self._phase is not Phase.ENDED:
-            self._idle_left = _NONE
-            Exchange._arm(self, left)
+            self._idle_left = 0
+            Exchange._arm(self, DurationNs(left))
 
     def _send_decided(self, stream: FilteredStream) -> None:
         events = stream.stalled()

@@ -72,7 +72,7 @@ class _Template:
     def __init__(self, prefix: bytes, suffix: bytes, lane: _Lane, name: Hashable) -> None:
         self.prefix = prefix
         self.before = len(prefix)
-        self.behind = len(suffix)
+        self.behind = -len(suffix)
         self.suffix = suffix
         self.lane = lane
         self.name = name
@@ -148,10 +148,11 @@ class FilteredStream:
         out = self._out
         for template in self._templates:
             if events.startswith(template.prefix) and events.endswith(template.suffix):
-                raw = events[template.before : -template.behind]
+                raw = events[template.before : template.behind]
                 # Without a quote in it, it is one event with one text.
                 if b'"' not in raw and b"\\" not in raw:
-                    lane, channel = template.lane, template.lane.channel
+                    lane = template.lane
+                    channel = lane.channel
                     try:
                         if channel is not None and lane.name == template.name:
                             sent = self._feed_lane(lane, channel, events, raw.decode(), template.render)
@@ -238,7 +239,7 @@ class FilteredStream:
     def _take(self, event: bytes) -> None:
         for template in self._templates:
             if event.startswith(template.prefix) and event.endswith(template.suffix):
-                text = _string(event[template.before : -template.behind])
+                text = _string(event[template.before : template.behind])
                 if text is not None:
                     self._text(template.lane, template.name, event, text, template.render)
                     return

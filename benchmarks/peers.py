@@ -21,6 +21,8 @@ LITELLM = "litellm[proxy]==1.106.12"
 
 PACKAGES = (VLLM_ROUTER, SGLANG_ROUTER, LITELLM)
 
+TENANTS = "pilothouse with tenants"
+
 Start = Callable[[int, list[int], Path], list[subprocess.Popen[bytes]]]
 
 
@@ -38,6 +40,10 @@ def _envoy(port: int, upstreams: list[int], directory: Path) -> list[subprocess.
 
 def _pilothouse(port: int, upstreams: list[int], directory: Path) -> list[subprocess.Popen[bytes]]:
     return gateway_worker.start(port, upstreams, directory)
+
+
+def _pilothouse_with_tenants(port: int, upstreams: list[int], directory: Path) -> list[subprocess.Popen[bytes]]:
+    return gateway_worker.start_with_tenants(port, upstreams, directory)
 
 
 def _router(package: str, policy: str, *command: str, quiet: str) -> Start:
@@ -84,6 +90,7 @@ def _quietly(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 PEERS: dict[str, Start] = {
     "envoy": _envoy,
     "pilothouse": _pilothouse,
+    TENANTS: _pilothouse_with_tenants,
     "vllm-router": _router(VLLM_ROUTER, "round_robin", quiet="warning"),
     "vllm-router cache-aware": _router(VLLM_ROUTER, "cache_aware", quiet="warning"),
     "sglang-router": _router(SGLANG_ROUTER, "round_robin", "launch", quiet="warn"),

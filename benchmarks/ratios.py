@@ -20,10 +20,10 @@ Costs = dict[str, list[float]]
 """CPU microseconds by proxy, one for each turn."""
 
 
-def measure(loads: Mapping[str, str]) -> dict[str, Costs]:
-    """The cost of a request under each of these loads (names to bodies)."""
-    costs: dict[str, Costs] = {name: {ENVOY: [], OURS: []} for name in loads}
-    with before_upstreams([ENVOY, OURS]) as (running, directory):
+def measure(loads: Mapping[str, str], *, ours: str = OURS) -> dict[str, Costs]:
+    """The cost of a request under each of these loads (names to bodies). `ours` is a name in `peers.PEERS`."""
+    costs: dict[str, Costs] = {name: {ENVOY: [], ours: []} for name in loads}
+    with before_upstreams([ENVOY, ours]) as (running, directory):
         for number in range(ROUNDS + 1):
             for name, text in loads.items():
                 for proxy, figures in costs[name].items():
@@ -32,7 +32,7 @@ def measure(loads: Mapping[str, str]) -> dict[str, Costs]:
                     if number:  # the first turn warms up
                         figures.append(cost.cpu_us)
             if number:
-                ratios = {name: each[OURS][-1] / each[ENVOY][-1] for name, each in costs.items()}
+                ratios = {name: each[ours][-1] / each[ENVOY][-1] for name, each in costs.items()}
                 tell(f"turn {number}: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items()))
     return costs
 
@@ -44,15 +44,15 @@ def per_event(one: Costs, many: Costs, events: int) -> Costs:
     }
 
 
-def bar(name: str, limit: float, costs: Costs) -> Bar:
+def bar(name: str, limit: float, costs: Costs, *, ours: str = OURS) -> Bar:
     """Our cost over Envoy's against a limit."""
-    ratios = [ours / theirs for ours, theirs in zip(costs[OURS], costs[ENVOY], strict=True)]
+    ratios = [one / other for one, other in zip(costs[ours], costs[ENVOY], strict=True)]
     ratio = statistics.median(ratios)
-    ours, theirs = statistics.median(costs[OURS]), statistics.median(costs[ENVOY])
+    mine, theirs = statistics.median(costs[ours]), statistics.median(costs[ENVOY])
     return Bar(
         name=name,
         limit=f"<= {limit:g}",
-        measured=f"{ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}; {ours:.2f} / {theirs:.2f} us)",
+        measured=f"{ratio:.2f} ({min(ratios):.2f} to {max(ratios):.2f}; {mine:.2f} / {theirs:.2f} us)",
         passed=ratio <= limit,
         details={"ratios": [round(each, 3) for each in ratios]},
     )

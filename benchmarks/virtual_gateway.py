@@ -9,8 +9,9 @@ from typing import Protocol
 import msgspec
 
 from benchmarks.client_trace import Served, TraceRequest
+from pilothouse.model.fleet import Capacity
 from pilothouse.model.tenants import Tier
-from pilothouse.policy.fairness.queue import Capacity, FairQueue
+from pilothouse.policy.fairness.queue import FairQueue
 from pilothouse.policy.fairness.ticket import Ticket, TicketState
 from pilothouse.policy.limits.decision import LimitRefusal
 from pilothouse.policy.limits.plan import LimitPlan

@@ -14,6 +14,7 @@ import pytest
 
 from data_plane import ENGINE_KEY, MODEL, RunningPlane, Wire, chat, data_plane, request, settled, snapshot
 from pilothouse.gateway.client_connection import WRITE_HIGH_WATER
+from pilothouse.gateway.exchange import Exchange
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import GatewayLimits, Timeouts
 from pilothouse.policy.silence import SILENCES
@@ -383,6 +384,7 @@ async def test_a_route_has_time_outs_of_its_own(
             await wire.head()
             await wire.chunk()
         while (connection := next(iter(plane.plane.connections))).exchange is not None:
+            assert isinstance(connection.exchange, Exchange)
             connection.exchange._read_at = min(connection.exchange._read_at, started - round(after_s * 1e9))
             plane.turn(after_s)
         text = b""

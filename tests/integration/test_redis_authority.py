@@ -19,6 +19,7 @@ from pilothouse.testing.processes import free_port
 pytestmark = pytest.mark.xdist_group("valkey")
 
 TERM_US = 300_000
+DAY = 86_400_000_000_000
 TOKENS = SharedLimit(name="tenant:t:total_tokens", kind=LimitKind.RATE, limit=6000, burst=3000)
 LIMITS = (
     TOKENS,
@@ -58,6 +59,10 @@ async def test_the_script_takes_the_steps_of_the_authority_in_memory(server: Val
         reports = []
         for limit in draw.sample(LIMITS, draw.randint(1, len(LIMITS))):
             before = last.get((worker, limit.name), LeaseReport(limit=limit))
+            if limit.kind is LimitKind.BUDGET and step >= 150:
+                before = msgspec.structs.replace(
+                    before, limit=msgspec.structs.replace(limit, period=limit.period + DAY)
+                )
             step_size = 2 if limit.kind is LimitKind.SLOTS else 400
             down = 0 if limit.kind is LimitKind.RATE else min(before.spent, step_size)
             reports.append(
@@ -84,7 +89,7 @@ async def test_the_script_takes_the_steps_of_the_authority_in_memory(server: Val
             last[worker, report.limit.name] = msgspec.structs.replace(
                 report,
                 known_spent=answer.spent,
-                known_refunded=answer.refunded,
+                known_under_way=draw.randint(0, max(0, answer.spent)) if report.limit.kind is LimitKind.BUDGET else 0,
                 known_used=answer.used,
                 known_returned=answer.returned,
             )

@@ -6,9 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from pilothouse.model.fleet import Capacity
 from pilothouse.model.tenants import Tier
 from pilothouse.model.units import SECOND, DurationNs
-from pilothouse.policy.fairness.queue import Capacity, FairQueue, QueueSettings, TierSpec
+from pilothouse.policy.fairness.queue import FairQueue, QueueSettings, TierSpec
 from pilothouse.policy.fairness.ticket import Ticket, TicketState
 
 CAPACITY = Capacity(slots=4, tokens=1000)

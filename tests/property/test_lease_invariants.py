@@ -1,20 +1,23 @@
 """Workers that share limits, through lost messages, crashes and an authority that loses its memory."""
 
+import random
 from collections.abc import Iterator
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pilothouse.model.ids import KeyId, OrganisationId, TenantId
 from pilothouse.model.leases import LeaseAnswers, LimitKind
 from pilothouse.model.tenants import BudgetLimit, Key, Limits, Organisation, Period, RateLimit, Tenant, TenantDirectory
-from pilothouse.model.units import SECOND, DurationNs
+from pilothouse.model.units import SECOND, DurationNs, WallNs
 from pilothouse.policy.limits.authority import LeaseAuthority
 from pilothouse.policy.limits.lease import Lease, LeaseSettings
 from pilothouse.policy.limits.lease_book import LeaseBook
 from pilothouse.policy.limits.leased_plan import ASK, LeasedPlan
 from pilothouse.policy.limits.reservation import Demand, Reservation
+from pilothouse.policy.limits.windows import period_of
 
 PER_MINUTE, BURST, SLOTS, BUDGET = 600, 300, 3, 800
 KEY = KeyId("key")
@@ -66,7 +69,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.limits = Limits()
         self.workers: list[Worker] = []
         self.admitted: dict[Reservation, tuple[int, int]] = {}  # when, and tokens
-        self.crashed_at = self.lost_at = 0
+        self.crashed_at = self.lost_at = self.heard_at = 0
         self.was_away = False
 
     @initialize(limits=st.sampled_from(LIMITS))
@@ -89,6 +92,7 @@ class LeaseMachine(RuleBasedStateMachine):
         if arrives and answered:
             for each in answers:
                 worker.book.apply(each, sent_at)
+                self.heard_at = self.now
         else:
             worker.book.unanswered(self.now)
 
@@ -126,12 +130,15 @@ class LeaseMachine(RuleBasedStateMachine):
                 chosen.live.append(found)
                 self.admitted[found] = (self.now, inputs + found.output_tokens)
 
-    @rule(data=st.data(), worker=st.integers(0, 2), used=st.floats(0, 1), ending=st.sampled_from("sra"))
-    def end(self, data: st.DataObject, worker: int, used: float, ending: str) -> None:
+    @rule(worker=st.integers(0, 2), which=st.floats(0, 1), used=st.floats(0, 1), ending=st.sampled_from("sra"))
+    def end(self, worker: int, which: float, used: float, ending: str) -> None:
+        self.finish(worker, which, used=used, ending=ending)
+
+    def finish(self, worker: int, which: float, *, used: float, ending: str) -> None:
         chosen = self.workers[worker]
         if not chosen.live:
             return
-        found = chosen.live.pop(data.draw(st.integers(0, len(chosen.live) - 1)))
+        found = chosen.live.pop(int(which * (len(chosen.live) - 1)))
         at, tokens = self.admitted[found]
         if ending == "s":
             outputs = int(found.output_tokens * used)
@@ -149,24 +156,36 @@ class LeaseMachine(RuleBasedStateMachine):
     def tick(self, worker: int, arrives: bool, answered: bool) -> None:
         self.exchange(self.workers[worker], arrives=arrives, answered=answered)
 
-    @precondition(lambda self: self.now - self.lost_at > 2 * SETTINGS.term)
+    @property
+    def may_crash(self) -> bool:
+        return self.now - self.lost_at > 2 * SETTINGS.term
+
+    @property
+    def may_forget(self) -> bool:
+        # What a dead worker held is charged after a term, and then lives in what the others were told.
+        return self.may_crash and (not self.crashed_at or self.heard_at > self.crashed_at + SETTINGS.term)
+
+    @precondition(lambda self: self.may_crash)
     @rule(worker=st.integers(0, 2))
     def crash(self, worker: int) -> None:
         # Nobody settles its reservations: what they took is as good as used.
         self.workers[worker] = self.new_worker()
         self.crashed_at = self.now
 
-    @precondition(lambda self: self.now - max(self.crashed_at, self.lost_at) > 2 * SETTINGS.term)
+    @precondition(lambda self: self.may_forget)
     @rule()
     def the_authority_forgets_everything(self) -> None:
         self.memories += 1
         self.lost_at = self.now
         self.authority = LeaseAuthority(f"memory-{self.memories}", self.now // 1000, SETTINGS.term // 1000)
+        if not self.limits.budgets:
+            return
+        # The ledger has every turn that has ended.
         spent = sum(tokens for _, tokens in self.admitted.values())
+        spent -= sum(self.admitted[each][1] for worker in self.workers for each in worker.live)
         for lease in self.workers[0].leases(self.now):
-            if lease.limit.kind is LimitKind.BUDGET:
-                lease.enter_period(WALL)
-                self.authority.record_used(lease.limit.name, lease.limit.period, spent)
+            starts, _ = period_of(Period.DAY, WallNs(WALL))
+            self.authority.record_used(lease.limit.name, starts, spent)
 
     @invariant()
     def together_they_admit_no_more_than_one_would(self) -> None:
@@ -189,6 +208,41 @@ class LeaseMachine(RuleBasedStateMachine):
                     slots += lease.credit + lease.spent
                     assert lease.spent >= 0
         assert slots <= SLOTS or self.was_away
+
+
+@pytest.mark.parametrize(("limits", "walks"), list(zip(LIMITS, (300, 60, 150), strict=True)))
+def test_random_walks(limits: Limits, walks: int) -> None:
+    """Long walks with few pauses, where hypothesis seldom goes: many requests around a loss of memory."""
+    for seed in range(walks):
+        walk(LeaseMachine(), random.Random(seed), limits)
+
+
+def walk(machine: LeaseMachine, draw: random.Random, limits: Limits) -> None:
+    machine.start(limits=limits)
+    for _ in range(60):
+        what, worker = draw.random(), draw.randrange(3)
+        if what < 0.25:
+            machine.time_passes(pause=draw.choice((0, SECOND // 5, SECOND, 8 * SECOND)) * draw.randrange(1001) // 1000)
+        elif what < 0.6:
+            machine.arrive(
+                worker=worker,
+                inputs=draw.randint(1, 50),
+                outputs=draw.randint(20, 150),
+                count=draw.randint(1, 4),
+                answered=draw.random() < 0.7,
+            )
+        elif what < 0.8:
+            used = draw.choice((0.0, 1.0, draw.random()))
+            machine.finish(worker, draw.random(), used=used, ending=draw.choice("sssrra"))
+        elif what < 0.96:
+            machine.tick(worker=worker, arrives=draw.random() < 0.8, answered=draw.random() < 0.6)
+        elif what < 0.98:
+            if machine.may_crash:
+                machine.crash(worker=worker)
+        elif machine.may_forget:
+            machine.the_authority_forgets_everything()
+        machine.together_they_admit_no_more_than_one_would()
+        machine.no_slot_is_given_twice()
 
 
 TestLeases = LeaseMachine.TestCase

@@ -283,7 +283,7 @@ async def data_plane(
         book, LocalAuthority(LeaseAuthority("life", 0, LeaseSettings().term // 1000)), interval_s=0.01
     )
     turn_log = TurnLog(SpoolWriter(board_dir / "spool", f"tests-{os.urandom(4).hex()}"))
-    plane.turns = Turns(plane.callers, book, leases.ask, turn_log)
+    plane.turns = Turns(plane.callers, plane.meters, book, leases.ask, turn_log)
     plane.turns.use_prices(fleet)
     talking = loop.create_task(leases.run())
     server = await loop.create_server(lambda: ClientConnection(plane), "127.0.0.1", 0)

@@ -22,6 +22,7 @@ from pilothouse.gateway.exchange import Exchange
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
 from pilothouse.gateway.upstream import PendingConnection, Replica, UpstreamConnection, UpstreamOwner
+from pilothouse.gateway.usage_request import UsageRequest
 from pilothouse.model.filters import FilterSpec
 from pilothouse.model.fleet import ModelView, ReplicaView
 from pilothouse.model.ids import FleetName
@@ -172,7 +173,9 @@ class Client:
 
     @property
     def exchange(self) -> Exchange | None:
-        return self.connection.exchange
+        exchange = self.connection.exchange
+        assert not isinstance(exchange, UsageRequest)
+        return exchange
 
     # httptools' callbacks.
 

@@ -7,8 +7,9 @@ The engine has the recorded rates of an A10G (`benchmarks/virtual_gateway.py`). 
 from benchmarks.bars.report import Bar, main, tell
 from benchmarks.client_trace import Served, TraceRequest, load_trace, service_differences, tokens_per_second
 from benchmarks.virtual_gateway import A10G, ArrivalOrder, FairOrder, Queue, replay
+from pilothouse.model.fleet import Capacity
 from pilothouse.model.units import SECOND, DurationNs
-from pilothouse.policy.fairness.queue import Capacity, FairQueue, QueueSettings
+from pilothouse.policy.fairness.queue import FairQueue, QueueSettings
 from pilothouse.policy.limits.expected_output import ExpectedOutput
 
 PUBLISHED_DIFFERENCE = 368.0

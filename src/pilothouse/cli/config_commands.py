@@ -19,17 +19,23 @@ def check(file: Path | None = None, /, *, set_: _Set = ()) -> int:
     $ pilothouse config check
     $ pilothouse config check fleet.yaml --set gateway.workers=2
 
-    Every problem is named with its line. Arguments of engines are checked too.
+    Every problem is named with its line. Arguments of engines are checked too, and what advisories allow.
 
     Args:
         file: The fleet file; ./fleet.yaml, else the built-in fleet, if left out.
         set_: KEY=VALUE to put over the file's own; may be repeated.
     """
-    from pilothouse.cli.fleet_loading import load_checked, overrides_of
+    from pilothouse.cli.fleet_loading import load_checked, overrides_of, require_allowed, verdicts_on
+    from pilothouse.policy.advisories.wording import headline
 
     loaded = load_checked(file, overrides_of(set_), os.environ)
     for warning in loaded.warnings:
         say(f"warning: {warning}")
+    verdicts = verdicts_on(loaded, os.environ)
+    require_allowed(loaded, verdicts)
+    for each in verdicts:
+        if each.acting or each.notes or each.without:
+            say(f"posture of {each.deployment}: {headline(each)}; `pilothouse advisories check` says why")
     replicas = sum(deployment.replicas for model in loaded.spec.models for deployment in model.deployments)
     say(f"{loaded.path or 'the built-in fleet'} is fine: models {len(loaded.spec.models)}, replicas {replicas}")
     return Exit.OK

@@ -77,13 +77,15 @@ async def serve(boot: ControllerBoot, env: Mapping[str, str]) -> None:
     def load_spec() -> FleetSpec:
         return load_checked(file, boot.overrides, env).spec
 
+    spec = load_spec()
+    database = spec.controller.database or paths.database
     with (
-        TenantStore(paths.database, paths.pepper, RevocationFile(paths.revocations)) as tenants,
-        Ledger(paths.database) as ledger,
+        TenantStore(database, paths.pepper, RevocationFile(paths.revocations)) as tenants,
+        Ledger(database) as ledger,
         socket.socket(fileno=boot.admin_fd) as listener,
     ):
         controller = Controller(
-            load_spec(),
+            spec,
             paths,
             env=env,
             load_spec=load_spec,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from cyclopts import App, CycloptsError, Parameter
 
 import pilothouse
+from pilothouse.cli.advisory_commands import ADVISORY_COMMANDS
 from pilothouse.cli.bench import bench
 from pilothouse.cli.chat import chat
 from pilothouse.cli.config_commands import check, import_litellm, reload, schema, show
@@ -50,6 +51,7 @@ IMPORTERS: dict[str, Callable[..., int]] = {"litellm": import_litellm}
 """Whose configuration can be brought over."""
 
 _TENANTS_HELP = "Make, change and take away tenants. The gateway does not enforce their limits yet."
+_ADVISORIES_HELP = "What is known of the engines' flaws, and what that allows a fleet to do."
 _KEYS_HELP = "Make, change and take away keys. The gateway checks the secret, and no limits, models or networks yet."
 
 DEBUG_FLAG = "--debug"
@@ -74,6 +76,7 @@ def build_app() -> App:
     app.command(_config_app(app))
     app.command(_simulate_app(app))
     app.command(_group(app, "tenants", _TENANTS_HELP, TENANT_COMMANDS))
+    app.command(_group(app, "advisories", _ADVISORIES_HELP, ADVISORY_COMMANDS))
     app.command(_group(app, "keys", _KEYS_HELP, KEY_COMMANDS))
     app.command(_group(app, "filter", "See what filters find, and how well.", FILTER_COMMANDS))
     app.command(fake_engine, help_flags=[], version_flags=[])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from pilothouse.cli.fleet_loading import load_checked, overrides_of
+from pilothouse.cli.fleet_loading import load_checked, overrides_of, require_allowed, verdicts_on
 from pilothouse.cli.fleet_record import base_url, read_record, take_lock
 from pilothouse.cli.leftovers import end_children, living_children, wait_gone
 from pilothouse.cli.listeners import bound_address, listen
@@ -48,9 +48,10 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
     loaded = load_checked(path, overrides, env)
     for warning in loaded.warnings:
         say(f"warning: {warning}")
+    require_allowed(loaded, verdicts_on(loaded, env))
     spec = loaded.spec
     routes = _require_engines(spec)
-    require_for_workers(spec.gateway)
+    require_for_workers(spec.gateway, spec.token_issuers)
     paths = fleet_paths(spec.name, env)
     paths.create()
     with contextlib.ExitStack() as undo:
@@ -61,7 +62,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
         admin = [undo.enter_context(each) for each in listen(spec.controller.listen, setting="controller.listen")]
         asyncio.run(fetch_weights(spec, paths, env))
         ensure_admin_token(paths.admin_token)
-        with KeyStore(paths.database, paths.pepper) as store:
+        with KeyStore(spec.controller.database or paths.database, paths.pepper) as store:
             key, _ = ensure_operator_key(store, paths.credentials, spec.name)
         boot = SupervisorBoot(
             fleet=spec.name,
@@ -73,6 +74,7 @@ def prepare(path: Path | None, settings: Sequence[str], env: Mapping[str, str]) 
             admin_fd=os.dup(admin[0].fileno()),
             lock_fd=os.dup(lock),
             spec=spec.gateway,
+            token_issuers=spec.token_issuers,
         )
     url = base_url(boot.gateway, tls=spec.gateway.tls is not None)
     return PreparedFleet(paths=paths, boot=boot, welcome=welcome(url, key, routes))

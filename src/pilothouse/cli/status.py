@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from pilothouse.cli.exits import Exit
 from pilothouse.cli.output import data_console, json_text, printable
 from pilothouse.model.fleet import ReplicaState
+from pilothouse.model.posture import Outcome
 from pilothouse.model.status import FleetStatus, ReplicaStatus
 
 if TYPE_CHECKING:
@@ -61,8 +62,12 @@ def headline(found: FleetStatus) -> "Text":
     from rich.text import Text
 
     ready = sum(replica.state is ReplicaState.READY for replica in found.replicas)
+    denied = [str(each.deployment) for each in found.postures if each.outcome is Outcome.DENIED]
+    quarantined = f", quarantined: {', '.join(denied)}" if denied else ""
     state = (
-        Text("ready", "green") if found.ready else Text(f"{ready} of {len(found.replicas)} replicas ready", "yellow")
+        Text("ready", "green")
+        if found.ready
+        else Text(f"{ready} of {len(found.replicas)} replicas ready{quarantined}", "yellow")
     )
     workers = f"{len(found.workers)} worker{'' if len(found.workers) == 1 else 's'}"
     return Text.assemble(
@@ -86,7 +91,11 @@ def replica_table(replicas: Sequence[ReplicaStatus]) -> "Table":
 
 
 def details(found: FleetStatus) -> Iterator[str]:
-    """Why replicas that are not ready are not, and the last words of those that failed."""
+    """What advisories take away, why replicas are not ready, and the last words of those that failed."""
+    for posture in found.postures:
+        if posture.outcome in (Outcome.DENIED, Outcome.ALLOWED_WITHOUT):
+            yield f"\nposture of {posture.deployment}: {printable(posture.headline)}"
+            yield from (f"  {printable(reason)}" for reason in posture.reasons)
     for each in found.replicas:
         if each.state is not ReplicaState.READY and each.detail:
             yield f"\n{each.id}: {printable(each.detail)}"

@@ -445,12 +445,16 @@ def _revoke(fleet: str | None, kind: str, id_: str) -> None:
     except PilothouseError as error:
         if error.code != "controller_unreachable":
             raise
-        from pilothouse.cli.locate import chosen_fleet
+        from pilothouse.cli.fleet_loading import load_checked
+        from pilothouse.cli.locate import chosen_fleet, require_running
         from pilothouse.store.revocations import RevocationFile
         from pilothouse.store.tenants import TenantStore
 
         paths = chosen_fleet(fleet, os.environ)
-        with TenantStore(paths.database, paths.pepper, RevocationFile(paths.revocations)) as store:
+        file = require_running(paths).fleet_file
+        spec = load_checked(None if file is None else Path(file), {}, os.environ).spec
+        database = spec.controller.database or paths.database
+        with TenantStore(database, paths.pepper, RevocationFile(paths.revocations)) as store:
             if kind == "tenants":
                 store.revoke_tenant(TenantId(id_), _ACTOR)
             else:

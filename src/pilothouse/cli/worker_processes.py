@@ -1,9 +1,10 @@
 """The gateway's workers as children of the supervisor: how they are started, and replaced without losing a request."""
 
 import asyncio
+import importlib.util
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from pilothouse.gateway.tls import make_context
 from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.errors import PilothouseError
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import GatewaySpec, ListenAddress
+from pilothouse.model.spec import GatewaySpec, ListenAddress, TokenIssuerSpec
 from pilothouse.store.private_files import replace_private
 from pilothouse.telemetry.board import board_path, read_board
 from pilothouse.telemetry.traces import require_tracing
@@ -59,14 +60,21 @@ class SupervisorBoot(msgspec.Struct, frozen=True, kw_only=True):
     admin_fd: int
     lock_fd: int
     spec: GatewaySpec
+    token_issuers: tuple[TokenIssuerSpec, ...] = ()
 
 
-def require_for_workers(spec: GatewaySpec) -> None:
+def require_for_workers(spec: GatewaySpec, token_issuers: Sequence[TokenIssuerSpec]) -> None:
     """See that a worker could start with these settings.
 
     Raises:
-        PilothouseError: tls_unusable, tracing_not_installed.
+        PilothouseError: tls_unusable, tracing_not_installed, extra_not_installed.
     """
+    if token_issuers and importlib.util.find_spec("joserfc") is None:
+        raise PilothouseError("extra_not_installed", "`auth.jwt` needs joserfc.", hint="pip install 'pilothouse[jwt]'")
+    if spec.shared_limits.redis is not None and importlib.util.find_spec("redis") is None:
+        raise PilothouseError(
+            "extra_not_installed", "Limits in Redis need its client.", hint="pip install 'pilothouse[redis]'"
+        )
     if spec.tls is not None:
         make_context(spec.tls)
     if spec.traces is not None:
@@ -102,6 +110,9 @@ def worker_specs(
             access_log_sample=sample or 0.0,
             traces=boot.spec.traces,
             shared_limits=shared,
+            queue=boot.spec.queue,
+            workers=boot.spec.workers,
+            token_issuers=boot.token_issuers,
         )
         name = f"{_PREFIX}{index}"
         specs.append(
@@ -186,8 +197,9 @@ class WorkersRestarter:
         if self._boot.fleet_file is None:
             return  # the built-in fleet stays as it is
         loaded = load_checked(Path(self._boot.fleet_file), self._boot.overrides, self._env)
-        require_for_workers(loaded.spec.gateway)
-        self._boot = msgspec.structs.replace(self._boot, spec=loaded.spec.gateway)
+        spec = loaded.spec
+        require_for_workers(spec.gateway, spec.token_issuers)
+        self._boot = msgspec.structs.replace(self._boot, spec=spec.gateway, token_issuers=spec.token_issuers)
 
     def _free_indices(self) -> list[int]:
         """The lowest that no running worker has: each worker has a board of its own."""

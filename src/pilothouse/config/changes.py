@@ -8,8 +8,9 @@ import msgspec
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, Timeouts
 
 _NEXT_START = " (takes effect when the fleet is started again)"
-_OF_THE_WORKERS = tuple(
-    f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces", "shared_limits")
+_OF_THE_WORKERS = (
+    *(f"gateway.{name}" for name in ("workers", "limits", "tls", "cors", "access_log", "traces")),
+    *("gateway.shared_limits", "gateway.queue", "auth"),
 )
 _RESTART = " (takes effect with `pilothouse restart`)"
 
@@ -46,6 +47,7 @@ def _setting_changes(old: FleetSpec, new: FleetSpec) -> Iterator[str]:
         yield f"~ {line}{_RESTART if line.startswith(_OF_THE_WORKERS) else _NEXT_START}"
     yield from (f"~ {line}" for line in _differences(_flat_timeouts(old), _flat_timeouts(new)))
     yield from (f"~ {line}" for line in _differences(_flat_prices(old), _flat_prices(new)))
+    yield from (f"~ {line}" for line in _differences(_flat_posture(old), _flat_posture(new)))
 
 
 def _deployments(spec: FleetSpec) -> dict[str, DeploymentSpec]:
@@ -75,6 +77,7 @@ def _flat(deployment: DeploymentSpec) -> dict[str, Any]:
         "engine": deployment.engine.name,
         "engine.version": deployment.engine.version,
         "replicas": deployment.replicas,
+        "capacity": None if deployment.capacity is None else msgspec.to_builtins(deployment.capacity),
     }
     flat |= {f"engine.args.{name}": value for name, value in deployment.engine.args.items()}
     if deployment.weights is not None:
@@ -101,8 +104,11 @@ def _flat_settings(spec: FleetSpec) -> dict[str, Any]:
         "gateway.cors.origins": list(spec.gateway.cors_origins) or None,
         "gateway.shared_limits.redis": None if redis is None else _Secret(redis),
         "gateway.shared_limits.open_share": spec.gateway.shared_limits.open_share,
+        **{f"gateway.queue.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.queue).items()},
         **{f"gateway.limits.{name}": value for name, value in msgspec.structs.asdict(spec.gateway.limits).items()},
         "controller.listen": str(spec.controller.listen),
+        "controller.database": None if spec.controller.database is None else _Secret(spec.controller.database),
+        **{f"auth.jwt.issuers[{each.issuer}]": msgspec.to_builtins(each) for each in spec.token_issuers},
     }
 
 
@@ -117,6 +123,10 @@ def _flat_prices(spec: FleetSpec) -> dict[str, Any]:
         f"models.{model.name}.price": None if model.price is None else msgspec.to_builtins(model.price)
         for model in spec.models
     }
+
+
+def _flat_posture(spec: FleetSpec) -> dict[str, Any]:
+    return {f"posture.{name}": value for name, value in msgspec.to_builtins(spec.posture).items()}
 
 
 def _set(rule: Timeouts) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pilothouse.config.addresses import parse_listen
 from pilothouse.config.deployment_names import deployment_name
-from pilothouse.config.problems import Origins, Problem, SpecPath
+from pilothouse.config.problems import Origins, Problem, SpecPath, nearest_name
 from pilothouse.config.routing_checks import routing_checks
 from pilothouse.config.schema import (
     DEFAULT_CONTROLLER_LISTEN,
@@ -20,12 +20,13 @@ from pilothouse.config.secret_references import LOOKS_LIKE_REFERENCE
 from pilothouse.config.sources import HubSource, parse_source
 
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})
-_SECRET_KEYS = frozenset({"api_key", "hash_key"})
+_SECRET_NAMES = "upstream.api_key, gateway.shared_limits.redis, controller.database and filters.NAME.hash_key"
+_SECRET_KEYS = frozenset({"api_key", "redis", "database", "hash_key"})
 
 
 def cross_check(tree: dict[str, Any], origins: Origins) -> list[Problem]:
     """Every such problem. The tree may have any shape."""
-    named = [*_deployment_names(tree, origins), *routing_checks(tree)]
+    named = [*_deployment_names(tree, origins), *routing_checks(tree), *_waivers(tree)]
     return [*named, *_weights(tree), *_listen(tree), *_references(tree, ())]
 
 
@@ -54,6 +55,28 @@ def _deployment_names(tree: dict[str, Any], origins: Origins) -> Iterator[Proble
             message = f"a deployment called {name!r} is already at {origins.place(first[name])}: give each its own name"
             yield Problem(path=(*path, "name"), message=message)
         first.setdefault(name, path)
+
+
+def _waivers(tree: dict[str, Any]) -> Iterator[Problem]:
+    """Waivers for deployments that are not there."""
+    names = {
+        str(deployment.get("name") or deployment_name(str(model), _engine_name(deployment)))
+        for model, _, deployment in _deployments(tree)
+    }
+    posture = tree.get("posture")
+    listed = posture.get("waivers") if isinstance(posture, dict) else None
+    for index, waiver in enumerate(listed if isinstance(listed, list) else ()):
+        deployments = waiver.get("deployments") if isinstance(waiver, dict) else None
+        for place, name in enumerate(deployments if isinstance(deployments, list) else ()):
+            if isinstance(name, str) and name not in names:
+                path = ("posture", "waivers", index, "deployments", place)
+                message = f"there is no deployment {name!r}"
+                yield Problem(path=path, message=message, suggestion=nearest_name(name, names))
+
+
+def _engine_name(deployment: dict[str, Any]) -> str:
+    engine = deployment.get("engine")
+    return str(engine.get("name") if isinstance(engine, dict) else engine)
 
 
 def _weights(tree: dict[str, Any]) -> Iterator[Problem]:
@@ -97,7 +120,4 @@ def _references(value: Any, path: SpecPath) -> Iterator[Problem]:
         for index, each in enumerate(value):
             yield from _references(each, (*path, index))
     elif isinstance(value, str) and path and path[-1] not in _SECRET_KEYS and LOOKS_LIKE_REFERENCE.search(value):
-        yield Problem(
-            path=path,
-            message="${env:...} and ${file:...} are for secrets alone: upstream.api_key and filters.NAME.hash_key",
-        )
+        yield Problem(path=path, message=f"${{env:...}} and ${{file:...}} are for secrets alone: {_SECRET_NAMES}")

@@ -14,6 +14,7 @@ import msgspec
 from pilothouse.config.filter_schema import FilterSection
 from pilothouse.config.loaded import LoadedFleet
 from pilothouse.config.problems import Origins, SpecPath
+from pilothouse.config.section import Section
 from pilothouse.config.yaml_tree import plain_scalar
 from pilothouse.model.spec import DeploymentSpec, Timeouts
 
@@ -47,6 +48,7 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
                     for index, deployment in enumerate(model.deployments)
                 ],
                 **_timeouts(model.timeouts),
+                **_section("price", loaded.file.models[model.name].price),
                 **({"routing": routing} if (routing := msgspec.to_builtins(model.routing)) else {}),
             }
             for model in spec.models
@@ -61,9 +63,24 @@ def _tree(loaded: LoadedFleet) -> dict[str, Any]:
             **({"access_log": {"sample": sample}} if (sample := spec.gateway.access_log_sample) is not None else {}),
             **({"traces": msgspec.to_builtins(spec.gateway.traces)} if spec.gateway.traces else {}),
             **({"cors": {"origins": list(spec.gateway.cors_origins)}} if spec.gateway.cors_origins else {}),
+            **_section("shared_limits", loaded.file.gateway.shared_limits),
+            **_section("queue", loaded.file.gateway.queue),
         },
-        "controller": {"listen": str(spec.controller.listen)},
+        "controller": {"listen": str(spec.controller.listen), **_database(loaded)},
+        **_section("auth", loaded.file.auth),
+        **_section("posture", loaded.file.posture),
     }
+
+
+def _section(name: str, section: Section | None) -> dict[str, Any]:
+    """A section as the file has it, references and all, where it says something."""
+    found = {} if section is None else section.model_dump(mode="json", exclude_defaults=True)
+    return {name: found} if found else {}
+
+
+def _database(loaded: LoadedFleet) -> dict[str, Any]:
+    reference = loaded.file.controller.database
+    return {} if reference is None else {"database": reference}
 
 
 def _timeouts(timeouts: Timeouts) -> dict[str, Any]:
@@ -84,6 +101,7 @@ def _deployment(spec: DeploymentSpec, loaded: LoadedFleet, path: SpecPath) -> di
         **({"weights": _without_empty(weights)} if weights else {}),
         **({"upstream": _without_empty(upstream)} if upstream else {}),
         "replicas": spec.replicas,
+        **_section("capacity", section.capacity),
     }
 
 

@@ -47,6 +47,11 @@ class FleetPaths(msgspec.Struct, frozen=True, kw_only=True):
         return self.state_dir / "admin_token"
 
     @property
+    def advisories_dir(self) -> Path:
+        """Advisories that were synced, and waivers."""
+        return self.state_dir / "advisories"
+
+    @property
     def logs_dir(self) -> Path:
         """One log file for each process."""
         return self.state_dir / "logs"

@@ -12,13 +12,16 @@ from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from pilothouse.config.addresses import check_origin, check_upstream_url, parse_listen
+from pilothouse.config.auth_section import AuthSection
 from pilothouse.config.filter_schema import FilterSection
+from pilothouse.config.posture_section import PostureSection
 from pilothouse.config.secret_references import PATTERN, check_reference
 from pilothouse.config.section import Section as Section
 from pilothouse.config.short_form import WithShortForm as _WithShortForm
 from pilothouse.config.simulate_section import SimulateSection
 from pilothouse.config.sources import parse_source
-from pilothouse.model.spec import GatewayLimits
+from pilothouse.model.spec import GatewayLimits, QueueSpec
+from pilothouse.model.tenants import Tier
 from pilothouse.policy.affinity.scores import DEFAULT_POLICY, POLICIES
 from pilothouse.policy.workload.classify import Workload
 
@@ -28,6 +31,7 @@ DEFAULT_FLEET = "default"
 DEFAULT_GATEWAY_LISTEN = "127.0.0.1:8080"
 DEFAULT_CONTROLLER_LISTEN = "127.0.0.1:8081"
 _LIMITS = GatewayLimits()
+_QUEUE = QueueSpec()
 
 _WEEK_S = 7 * 86_400.0
 _TEBIBYTE = 2**40
@@ -165,6 +169,13 @@ class UpstreamSection(_WithShortForm):
         return {"url": text}
 
 
+class CapacitySection(Section):
+    """What one replica can have under way."""
+
+    slots: int = Field(ge=1, le=1_000_000, description="Requests at once.")
+    tokens: int = Field(ge=1, le=1_000_000_000_000, description="Tokens in its KV cache.")
+
+
 Price = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
@@ -183,6 +194,11 @@ class DeploymentSection(Section):
         default=None, description="The server to call, for the engine `openai` only."
     )
     replicas: int = Field(default=1, ge=0, le=1024, description="How many instances to run.")
+    capacity: CapacitySection | None = Field(
+        default=None,
+        description="What one replica can have under way; what is beyond it waits in the gateway. Left out: what the "
+        "engine's driver knows of it (llamacpp), else requests never wait in the gateway.",
+    )
 
 
 class TimeoutsSection(Section):
@@ -368,6 +384,32 @@ class SharedLimitsSection(Section):
     )
 
 
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class TierSection(Section):
+    """A class of service, by shares of a model's capacity."""
+
+    guarantee: Share = Field(description="What it gets as soon as it asks for it.")
+    ceiling: Share = Field(default=1.0, gt=0, description="What it never has more of while others could come.")
+
+
+class QueueSection(Section):
+    """The queues before models whose capacity is used up. Each worker has its part of the capacity, and its own."""
+
+    max_waiting: int = Field(default=_QUEUE.max_waiting, ge=0, le=1_000_000, description="Requests that may wait.")
+    max_waiting_tokens: int = Field(
+        default=_QUEUE.max_waiting_tokens, ge=0, le=1_000_000_000_000, description="Tokens of all that wait."
+    )
+    max_wait_s: Seconds = Field(default=_QUEUE.max_wait_s, description="Seconds that one may wait.")
+    aging_s: Seconds = Field(
+        default=_QUEUE.aging_s, description="Seconds after which a tier that was not served gets the next place."
+    )
+    tiers: dict[Literal[tuple(map(str, Tier))], TierSection] = Field(  # type: ignore[valid-type]
+        default={}, description="Shares that replace those of a tier: `realtime`, `standard` or `batch`."
+    )
+
+
 class GatewaySection(Section):
     """The data plane: what clients call."""
 
@@ -388,6 +430,7 @@ class GatewaySection(Section):
     shared_limits: SharedLimitsSection = Field(
         default=SharedLimitsSection(), description="How limits are kept that several workers share."
     )
+    queue: QueueSection = Field(default=QueueSection(), description="The queues before models.")
 
 
 class ControllerSection(Section):
@@ -395,6 +438,13 @@ class ControllerSection(Section):
 
     listen: ListenText = Field(
         default=DEFAULT_CONTROLLER_LISTEN, description="HOST:PORT to listen on; port 0 asks the system for a free one."
+    )
+    database: SecretText | None = Field(
+        default=None,
+        description="The URL of a PostgreSQL database for tenants, keys and the ledger (`postgresql://USER:PASSWORD@"
+        "HOST/NAME`), as a reference; needs `pip install 'pilothouse[postgresql]'`. Left out: a SQLite file under the "
+        "fleet's state directory.",
+        examples=["${env:DATABASE_URL}"],
     )
 
 
@@ -415,6 +465,10 @@ class FleetFile(Section):
     )
     gateway: GatewaySection = Field(default=GatewaySection(), description="The data plane.")
     controller: ControllerSection = Field(default=ControllerSection(), description="The control plane.")
+    auth: AuthSection = Field(default=AuthSection(), description="Who may call, beside holders of the fleet's keys.")
+    posture: PostureSection = Field(
+        default=PostureSection(), description="What advisories allow to serve, beside the rules that are built in."
+    )
     simulate: SimulateSection = Field(
         default=SimulateSection(), description="What `pilothouse simulate` runs the fleet with; nothing else reads it."
     )

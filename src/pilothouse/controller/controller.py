@@ -14,6 +14,7 @@ from pilothouse.controller.accounting import Accounting
 from pilothouse.controller.directory_keeper import DirectoryKeeper
 from pilothouse.controller.engine_client import EngineClient
 from pilothouse.controller.fleet_status import fleet_status
+from pilothouse.controller.posture import PostureWatch
 from pilothouse.controller.publisher import Publisher
 from pilothouse.controller.replica import NO_GAUGES, Replica, index_of, without_secret
 from pilothouse.controller.replica_effects import ReplicaEffects
@@ -94,10 +95,15 @@ class Controller:
         self._placement = LocalPlacement(paths, env)
         self._client = EngineClient()
         self._directory = DirectoryKeeper(tenants, paths.tenants, self._publish_change)
-        self._accounting = Accounting(ledger, paths.spool_dir)
+        self._accounting = Accounting(ledger, tenants, paths.spool_dir)
         self._publisher = Publisher(
-            paths.control_socket, self._on_suspicion, self._directory.since, self._accounting.answer
+            paths.control_socket,
+            self._on_suspicion,
+            self._directory.since,
+            self._accounting.answer,
+            self._accounting.usage,
         )
+        self._posture = PostureWatch(spec, paths.advisories_dir, self._settle_soon)
         self.journal = Journal()
         """What the machines were told and what they answered, the last few thousand steps."""
         self._effects = ReplicaEffects(
@@ -117,6 +123,7 @@ class Controller:
         """Take over what runs, start what is missing, and speak to the workers. Raises PilothouseError."""
         await self._accounting.start(await self._directory.start())
         previous = snapshots.load(self._paths.snapshot, self._spec.name)
+        await self._posture.start(previous)
         await self._publisher.start()
         if previous is not None:
             self._snapshot = previous
@@ -143,7 +150,7 @@ class Controller:
         """Read the fleet file again and become what it says; failed replicas are tried again at once.
 
         Raises:
-            PilothouseError: config_invalid and the like; then nothing was changed.
+            PilothouseError: config_invalid, posture_denied and the like; then nothing was changed.
         """
         async with self._reloading:
             spec = await asyncio.to_thread(self._load_spec)
@@ -155,6 +162,7 @@ class Controller:
                 )
             if self._stopping:
                 raise PilothouseError("shutting_down", "The fleet is being stopped.")
+            await self._posture.adopt(spec)
             described = changes(self._spec, spec)
             self._spec = spec
             await self._directory.refresh()
@@ -188,6 +196,7 @@ class Controller:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._posture.close()
         await self._runtime.close()
         await self._publisher.close()
         await self._client.close()
@@ -210,6 +219,7 @@ class Controller:
             boards=boards,
             snapshot_version=self._snapshot.version,
             fleet_file=self._fleet_file,
+            postures=self._posture.statuses(),
         )
 
     def _deployments(self) -> Iterator[DeploymentSpec]:
@@ -279,6 +289,8 @@ class Controller:
         for name, replicas in present.items():
             deployment = pinned.get(name)
             step = reconciliation.choose(0 if deployment is None else deployment.replicas, replicas)
+            if deployment is not None and self._posture.denies(deployment):
+                step = reconciliation.without_starts(step, replicas)
             for replica_id in step.drain:
                 self._runtime.post(replica_id, DrainRequested(at=monotonic_now(), grace=REPLACE_GRACE))
             for index in step.start:
@@ -322,7 +334,9 @@ class Controller:
         now = int(time.time())
         self._created = {model.name: self._created.get(model.name, now) for model in self._spec.models}
         before = self._snapshot
-        after = snapshots.build(self._spec, self._replicas.values(), self._created, version=before.version + 1)
+        after = snapshots.build(
+            self._spec, self._replicas.values(), self._created, self._posture.verdict, version=before.version + 1
+        )
         if msgspec.structs.replace(after, version=before.version) == before:
             return
         self._snapshot = after

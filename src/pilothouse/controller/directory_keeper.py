@@ -65,6 +65,7 @@ class DirectoryKeeper:
         """Go on until cancelled."""
         loop = asyncio.get_running_loop()
         stored_at = loop.time()
+        is_away = False
         while True:
             await asyncio.sleep(POLL_S)
             try:
@@ -75,7 +76,13 @@ class DirectoryKeeper:
                     await asyncio.to_thread(self._write_file)
                     stored_at = loop.time()
             except PilothouseError as error:
-                _logger.error("the tenants cannot be read", extra={"reason": error.message})
+                if not is_away:
+                    _logger.error("the tenants cannot be read", extra={"reason": error.message})
+                is_away = True
+            else:
+                if is_away:
+                    _logger.warning("the tenants can be read again")
+                is_away = False
 
     def _write_file(self) -> TenantDirectory:
         directory = self._store.directory()

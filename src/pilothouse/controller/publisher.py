@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,8 @@ from pilothouse.model.control import (
     LeasesReported,
     ReplicaSuspected,
     SnapshotPublished,
+    UsageAnswered,
+    UsageAsked,
     WorkerJoined,
 )
 from pilothouse.model.errors import PilothouseError
@@ -63,7 +65,7 @@ class Publisher:
 
     Only this user's processes are heard. `on_suspicion` is called with what workers suspect. `missed` says what has
     changed since a version of the directory; `None`: too much, the worker has to read the file. `on_leases` answers a
-    worker's report on shared limits.
+    worker's report on shared limits, `on_usage` a tenant's question after its usage; it never raises.
     """
 
     def __init__(
@@ -72,11 +74,13 @@ class Publisher:
         on_suspicion: Callable[[ReplicaSuspected], None],
         missed: Callable[[int], list[DirectoryChange] | None] = lambda version: [],
         on_leases: Callable[[LeaseBatch], LeaseAnswers] | None = None,
+        on_usage: Callable[[UsageAsked], Awaitable[UsageAnswered]] | None = None,
     ) -> None:
         self._path = path
         self._on_suspicion = on_suspicion
         self._missed = missed
         self._on_leases = on_leases
+        self._on_usage = on_usage
         self._snapshot: FleetSnapshot | None = None
         self._connections: dict[asyncio.Task[None], _Connection] = {}
         self._server: asyncio.Server | None = None
@@ -131,7 +135,7 @@ class Publisher:
             connection.news.set()
             async with asyncio.TaskGroup() as group:
                 sending = group.create_task(self._send(connection))
-                await self._receive(connection)
+                await self._receive(connection, group)
                 sending.cancel()
         except* (OSError, ControlChannelError) as failures:
             _logger.warning("a worker's connection failed", extra={"reason": str(failures.exceptions[0])})
@@ -150,7 +154,7 @@ class Publisher:
                 connection.writer.write(control_channel.encode(connection.messages.popleft()))
                 await connection.writer.drain()
 
-    async def _receive(self, connection: _Connection) -> None:
+    async def _receive(self, connection: _Connection, group: asyncio.TaskGroup) -> None:
         decoder = control_channel.Decoder()
         while data := await connection.reader.read(_READ_BYTES):
             for message in decoder.feed(data):
@@ -169,8 +173,15 @@ class Publisher:
                         if self._on_leases is not None:
                             answers = tuple(map(self._on_leases, batches))
                             connection.tell(LeasesAnswered(number=number, answers=answers))
-                    case SnapshotPublished() | DirectoryStored() | DirectoryChanged() | LeasesAnswered():
+                    case UsageAsked():
+                        if self._on_usage is not None:
+                            group.create_task(_answer(connection, self._on_usage(message)))
+                    case _:
                         raise ControlChannelError("a worker sent what only a controller sends")
+
+
+async def _answer(connection: _Connection, answer: Awaitable[UsageAnswered]) -> None:
+    connection.tell(await answer)
 
 
 def _listening_socket(path: Path) -> socket.socket:

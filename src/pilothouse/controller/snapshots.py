@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -10,10 +10,12 @@ import msgspec
 from pilothouse.controller.replica import Replica
 from pilothouse.engines.registry import driver
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.fleet import DeploymentView, FleetSnapshot, ModelView, ReplicaState
+from pilothouse.model.fleet import Capacity, DeploymentView, FleetSnapshot, ModelView, ReplicaState
 from pilothouse.model.ids import FleetName, ModelName, ReplicaId
+from pilothouse.model.posture import Outcome
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec, FleetSpec, ModelSpec, Timeouts
+from pilothouse.policy.advisories.verdicts import Verdict
 from pilothouse.store.private_files import read_private, replace_private
 
 _logger = logging.getLogger(__name__)
@@ -23,13 +25,14 @@ def build(
     spec: FleetSpec,
     replicas: Iterable[Replica],
     created: Mapping[ModelName, int],
+    posture: Callable[[DeploymentSpec], Verdict | None],
     *,
     version: int,
 ) -> FleetSnapshot:
     """The snapshot: models and deployments in the fleet file's order, replicas in that of their indices.
 
     While a deployment is being replaced, its old replicas are a deployment view of their own, behind the current ones,
-    with what their engine was started with. `created` is when each model was first seen.
+    with what their engine was started with. `created` is when each model was first seen; `posture` has the verdicts.
     """
     by_digest: dict[str, list[Replica]] = {}
     for replica in sorted(replicas, key=lambda replica: (replica.deployment.name, replica.index)):
@@ -46,8 +49,15 @@ def build(
                 name=model.name,
                 created=created[model.name],
                 deployments=(
-                    *(_view(deployment, by_digest.get(deployment.digest(), ())) for deployment in model.deployments),
-                    *(_view(group[0].deployment, group) for group in stale if group[0].deployment.model == model.name),
+                    *(
+                        _view(deployment, by_digest.get(deployment.digest(), ()), posture(deployment))
+                        for deployment in model.deployments
+                    ),
+                    *(
+                        _view(group[0].deployment, group, posture(group[0].deployment))
+                        for group in stale
+                        if group[0].deployment.model == model.name
+                    ),
                 ),
                 timeouts=_timeouts(spec, model),
                 price=model.price,
@@ -63,7 +73,7 @@ def _timeouts(spec: FleetSpec, model: ModelSpec) -> dict[Route, Timeouts]:
     return {route: rule for route, rule in rules.items() if rule != Timeouts()}
 
 
-def _view(deployment: DeploymentSpec, replicas: Iterable[Replica]) -> DeploymentView:
+def _view(deployment: DeploymentSpec, replicas: Iterable[Replica], verdict: Verdict | None) -> DeploymentView:
     engine = driver(deployment.engine.name)
     return DeploymentView(
         name=deployment.name,
@@ -74,8 +84,21 @@ def _view(deployment: DeploymentSpec, replicas: Iterable[Replica]) -> Deployment
         reserved_fields=engine.reserved_fields,
         reports_stream_usage=engine.reports_stream_usage,
         progress_field=engine.progress_field,
+        capacity=_capacity(deployment),
+        salt_field=engine.salt_field,
+        priority_field=engine.priority_field,
+        priorities=dict(engine.priorities(deployment)),
+        quarantined=verdict is not None and verdict.outcome is Outcome.DENIED,
+        without=() if verdict is None else verdict.without,
         replicas=tuple(replica.view() for replica in replicas),
     )
+
+
+def _capacity(deployment: DeploymentSpec) -> Capacity | None:
+    told = deployment.capacity
+    if told is not None:
+        return Capacity(slots=told.slots, tokens=told.tokens)
+    return driver(deployment.engine.name).capacity(deployment)
 
 
 def ready_replicas(snapshot: FleetSnapshot) -> set[ReplicaId]:

@@ -14,10 +14,12 @@ from typing import ClassVar
 import msgspec
 
 from pilothouse.config.problems import Problem
+from pilothouse.engines.launch_features import FeatureRule
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.fleet import Endpoint
+from pilothouse.model.fleet import Capacity, Endpoint
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec
+from pilothouse.model.tenants import Tier
 
 REPLICA_KEY_VARIABLE = "PILOTHOUSE_REPLICA_KEY"
 """The environment variable that carries a replica's key: unlike its arguments, others on the host cannot read it."""
@@ -62,11 +64,15 @@ class Driver(abc.ABC):
         progress_field: The body field that makes it write while it reads a prompt, for an engine that hears only by
             writing that its client has gone; it is then asked for a stream whatever the client asked for. `None` for an
             engine that watches its connections.
+        salt_field: The body field that partitions its prefix cache, so that tenants cannot read each other's.
+        priority_field: The body field of a request's priority. Sent where `priorities()` has any.
         readiness: The probe that says whether it can serve.
         metrics_path: Where it shows Prometheus text; `None` if it does not.
         gauges: The engine's metric names, and what each one means here.
         state_path: A JSON page for what the metrics leave out, read by `read_state`; `None` if there is none.
         install_hint: What to do when it is not installed; `None` for the error table's own words.
+        advisory_package: The package by whose name advisories know it; `None` where none apply to it.
+        features: How its arguments and environment show which features are on that advisories speak of.
     """
 
     name: ClassVar[str]
@@ -75,11 +81,15 @@ class Driver(abc.ABC):
     reserved_fields: ClassVar[tuple[str, ...]] = ()
     reports_stream_usage: ClassVar[bool] = True
     progress_field: ClassVar[str | None] = None
+    salt_field: ClassVar[str | None] = None
+    priority_field: ClassVar[str | None] = None
     readiness: ClassVar[ProbeSpec]
     metrics_path: ClassVar[str | None] = None
     gauges: ClassVar[Mapping[str, EngineGauge]] = MappingProxyType({})
     state_path: ClassVar[str | None] = None
     install_hint: ClassVar[str | None] = None
+    advisory_package: ClassVar[str | None] = None
+    features: ClassVar[tuple[FeatureRule, ...]] = ()
 
     @abc.abstractmethod
     def routes(self, deployment: DeploymentSpec) -> tuple[Route, ...]:
@@ -110,8 +120,20 @@ class Driver(abc.ABC):
         """The model name the engine wants to hear; `None` for the public name."""
         return None
 
+    def advisory_version(self, deployment: DeploymentSpec) -> str | None:
+        """The version to hold advisories against, as the package writes it: the pinned one, else the installed one."""
+        return deployment.engine.version or self.installed_version()
+
     def memory_bytes(self, deployment: DeploymentSpec, weights: Path | None) -> int | None:
         """Host memory that one replica may come to need, in bytes; `None` if that cannot be said."""
+        return None
+
+    def priorities(self, deployment: DeploymentSpec) -> Mapping[Tier, int]:
+        """What the engine hears as the priority of each tier; empty where it does not schedule by it."""
+        return {}
+
+    def capacity(self, deployment: DeploymentSpec) -> Capacity | None:
+        """What one replica can have under way; `None` if that cannot be said. The operator's word goes before."""
         return None
 
     def read_state(self, deployment: DeploymentSpec, body: bytes) -> Mapping[EngineGauge, float]:

@@ -21,6 +21,7 @@ from pilothouse.engines.base import (
 from pilothouse.model.fleet import Endpoint
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec
+from pilothouse.model.tenants import Tier
 
 _SET_BY_US = frozenset({"host", "port", "api-key", "served-model-name"})
 _OPTION = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -35,6 +36,8 @@ class FakeDriver(Driver):
     name: ClassVar[str] = "fake"
     reserved_headers: ClassVar[tuple[str, ...]] = tuple(reserved.VLLM_HEADERS)
     reserved_fields: ClassVar[tuple[str, ...]] = tuple(reserved.VLLM_FIELDS)
+    salt_field: ClassVar[str | None] = "cache_salt"
+    priority_field: ClassVar[str | None] = "priority"
     readiness: ClassVar[ProbeSpec] = ProbeSpec(path="/health", ready=frozenset({200}), loading=frozenset({503}))
     metrics_path: ClassVar[str | None] = "/metrics"
     gauges: ClassVar[Mapping[str, EngineGauge]] = MappingProxyType(
@@ -45,9 +48,17 @@ class FakeDriver(Driver):
         }
     )
 
+    advisory_package: ClassVar[str | None] = "pilothouse"  # it is a part of this package
+
     def routes(self, deployment: DeploymentSpec) -> tuple[Route, ...]:
         """All of them."""
         return tuple(Route)
+
+    def priorities(self, deployment: DeploymentSpec) -> Mapping[Tier, int]:
+        """As vLLM's: lower goes first, and only under its priority policy."""
+        if deployment.engine.args.get("scheduling-policy") != "priority":
+            return {}
+        return {tier: order for order, tier in enumerate(Tier)}
 
     def check(self, deployment: DeploymentSpec) -> list[Problem]:
         """The form of names and values; whether an option exists, the process itself says when it starts."""

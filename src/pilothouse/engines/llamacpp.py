@@ -1,6 +1,7 @@
 """llama.cpp, in a process of ours that hosts the server inside the `xllamacpp` package."""
 
 import importlib.metadata
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +14,14 @@ from pilothouse.config.problems import Problem
 from pilothouse.engines import reserved
 from pilothouse.engines.base import REPLICA_KEY_VARIABLE, Driver, EngineGauge, LaunchLine, ProbeSpec
 from pilothouse.engines.gguf import read_shape
+from pilothouse.engines.launch_features import LLAMACPP_FEATURES, FeatureRule
 from pilothouse.engines.llamacpp_arguments import check_arguments
 from pilothouse.engines.llamacpp_host import HostOptions
-from pilothouse.model.fleet import Endpoint
+from pilothouse.model.fleet import Capacity, Endpoint
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import DeploymentSpec
 
+_PACKAGE_VERSION = re.compile(r"20\d\d\.\d{1,2}\.(?P<build>\d{4,9})(\.\d+)?", re.ASCII)  # year, month, build
 _PARALLEL = 4  # slots; as llama.cpp's own server chooses when it is left to itself
 _CONTEXT_PER_SLOT = 4096  # tokens; a chat of a few turns, and llama.cpp's own least context when it fits memory
 _BATCH = 64  # tokens; see LlamaCppDriver
@@ -73,6 +76,8 @@ class LlamaCppDriver(Driver):
         }
     )
     state_path: ClassVar[str | None] = "/slots"
+    advisory_package: ClassVar[str | None] = "llama.cpp"
+    features: ClassVar[tuple[FeatureRule, ...]] = LLAMACPP_FEATURES
     progress_field: ClassVar[str | None] = "return_progress"
 
     def routes(self, deployment: DeploymentSpec) -> tuple[Route, ...]:
@@ -100,6 +105,15 @@ class LlamaCppDriver(Driver):
             return importlib.metadata.version("xllamacpp")
         except importlib.metadata.PackageNotFoundError:
             return None
+
+    def advisory_version(self, deployment: DeploymentSpec) -> str | None:
+        """The build of llama.cpp inside the package: the third part of its version, as in 2026.10.11549.
+
+        A version of another form says nothing of the build; as it is, it counts as one that is not known.
+        """
+        version = super().advisory_version(deployment)
+        found = None if version is None else _PACKAGE_VERSION.fullmatch(version)
+        return version if found is None else found["build"]
 
     def endpoint(self, deployment: DeploymentSpec, *, host: str, port: int, api_key: str) -> Endpoint:
         """Where the process listens, with the key it was given."""
@@ -147,6 +161,13 @@ class LlamaCppDriver(Driver):
             cache = round(tokens * (k_bytes + v_bytes))
         prompt_cache: int = arguments["cache-ram"] * 1024 * 1024
         return size + cache + prompt_cache + _OVERHEAD_BYTES
+
+    def capacity(self, deployment: DeploymentSpec) -> Capacity | None:
+        """Its slots, and the context they have together; `None` where the context is the model's own."""
+        arguments = {**_defaults(deployment.engine.args), **deployment.engine.args}
+        if not arguments.get("ctx-size") or "parallel" not in arguments:
+            return None
+        return Capacity(slots=arguments["parallel"], tokens=arguments["ctx-size"])
 
     def read_state(self, deployment: DeploymentSpec, body: bytes) -> Mapping[EngineGauge, float]:
         """The use of the cache, from the list of slots. With `kv-unified` each slot shows the whole cache as its."""

@@ -1,16 +1,34 @@
 """Who may ask, from memory alone: the directory of tenants and keys, and what is made of a key on its first use."""
 
+import hashlib
 import ipaddress
 from collections.abc import Iterable
 
+import msgspec
+
 from pilothouse.model.errors import Refusal
-from pilothouse.model.ids import KeyId, ModelName, OrganisationId, TenantId
+from pilothouse.model.fleet import DeploymentView
+from pilothouse.model.ids import DeploymentName, KeyId, ModelName, OrganisationId, TenantId
 from pilothouse.model.tenants import DirectoryChange, Key, Organisation, Scope, Tenant, TenantDirectory
+from pilothouse.model.units import SECOND, WallNs
+from pilothouse.policy.limits.lease import LeaseSettings
+from pilothouse.policy.limits.leased_plan import LeasedPlan
+from pilothouse.policy.tokens.identity import TenantIdentity
+from pilothouse.store.spool import RowNames, encode_names
 
 _EXPIRED = Refusal(code="key_expired", message="The API key has expired.")
 _NEVER = 1 << 63
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def tenant_salt(tenant: TenantId) -> str:
+    """What partitions an engine's prefix cache. Not a secret: a client's own salt never gets to an engine."""
+    return hashlib.sha256(tenant.encode()).hexdigest()[:32]
+
+
+UNPLANNED = LeasedPlan((), LeaseSettings(), set(), scope="")
+"""Stands for limits that nobody has asked for yet."""
 
 
 class Caller:
@@ -20,7 +38,21 @@ class Caller:
     it is made for running models.
     """
 
-    __slots__ = ("_networks", "expires_at", "id", "infers", "key", "models", "organisation", "tenant", "tenant_id")
+    __slots__ = (
+        "_fields",
+        "_networks",
+        "expires_at",
+        "id",
+        "infers",
+        "key",
+        "models",
+        "organisation",
+        "plan",
+        "row_names",
+        "salt",
+        "tenant",
+        "tenant_id",
+    )
 
     def __init__(self, key: Key, tenant: Tenant, organisation: Organisation) -> None:
         self.key = key
@@ -28,12 +60,43 @@ class Caller:
         self.tenant = tenant
         self.tenant_id = tenant.id
         self.organisation = organisation
+        self.plan: LeasedPlan | None = UNPLANNED  # the limits, once somebody has asked for them
+        self.salt = tenant_salt(tenant.id)
+        self._fields: dict[DeploymentName, tuple[DeploymentView, bytes]] = {}
+        self.row_names: dict[tuple[str, DeploymentName], bytes] = {}
         self.infers = Scope.INFERENCE in key.scopes
         self.models = _all_of(key.models, tenant.models, organisation.models)
         self.expires_at = _NEVER if key.expires_at is None else key.expires_at
         self._networks: tuple[_Network, ...] | None = (
             None if key.networks is None else tuple(map(ipaddress.ip_network, key.networks))
         )
+
+    def name_rows(self, model: str, deployment: DeploymentName) -> bytes:
+        """What the ledger's rows of these turns have in common, encoded; to be had from `row_names` from then on."""
+        names = RowNames(
+            organisation=self.organisation.id,
+            tenant=self.tenant_id,
+            key=self.id,
+            model=ModelName(model),
+            deployment=deployment,
+        )
+        encoded = self.row_names[model, deployment] = encode_names(names)
+        return encoded
+
+    def engine_fields(self, deployment: DeploymentView) -> bytes:
+        """The members of a body that tell an engine whose it is: the tenant's salt, and its tier as a priority."""
+        known = self._fields.get(deployment.name)
+        if known is not None and known[0] is deployment:
+            return known[1]
+        fields: dict[str, object] = {}
+        if deployment.salt_field is not None:
+            fields[deployment.salt_field] = self.salt
+        priority = deployment.priorities.get(self.tenant.tier)
+        if deployment.priority_field is not None and priority is not None:
+            fields[deployment.priority_field] = priority
+        encoded = msgspec.json.encode(fields)[1:-1] + b"," if fields else b""
+        self._fields[deployment.name] = deployment, encoded
+        return encoded
 
     def check(self, address: str, wall: int) -> Refusal | None:
         """Whether the key is good now, and from this address."""
@@ -96,6 +159,24 @@ class Callers:
                 return None  # revoked with its tenant
             caller = self._known[key.id] = Caller(key, tenant, organisation)
         return caller
+
+    def of_token(self, identity: TenantIdentity) -> Caller | None:
+        """Who a token speaks for; `None` if the fleet has no such tenant (any more).
+
+        Its key has no limits of its own, and stands in the ledger for the token's subject.
+        """
+        tenant = self.tenants.get(identity.tenant)
+        organisation = None if tenant is None else self.organisations.get(tenant.organisation)
+        if tenant is None or organisation is None:
+            return None
+        key = Key(
+            id=identity.key,
+            tenant=tenant.id,
+            digest=b"",
+            expires_at=WallNs(int(identity.expires_at_s * SECOND)),
+        )
+        tenant = msgspec.structs.replace(tenant, tier=identity.tier_within(tenant.tier))
+        return Caller(key, tenant, organisation)
 
     def use(self, parts: Iterable[TenantDirectory]) -> None:
         """Begin anew with a whole directory."""

@@ -22,6 +22,7 @@ from pilothouse.wire.http1 import CONTINUE, Header, Request, RequestParser
 
 if TYPE_CHECKING:
     from pilothouse.gateway.exchange import Exchange
+    from pilothouse.gateway.usage_request import UsageRequest
 
 WRITE_HIGH_WATER = 64 * 1024
 """64 KiB unsent to a client before its engine is no longer read: asyncio's own default, about 300 events."""
@@ -71,7 +72,7 @@ class ClientConnection(asyncio.Protocol):
             max_header_count=limits.max_header_count,
             max_body_bytes=limits.max_body_bytes,
         )
-        self.exchange: Exchange | None = None
+        self.exchange: Exchange | UsageRequest | None = None
         self.deadline = NEVER
         self.visited_at = UNPLACED
         self.closed = False
@@ -192,7 +193,7 @@ class ClientConnection(asyncio.Protocol):
             if known and self.read_at + plane.wall_offset < caller.expires_at:
                 return caller
         self.caller = None
-        found = authenticate(request.headers, plane.callers, plane.pepper)
+        found = authenticate(request.headers, plane, self.read_at + plane.wall_offset)
         if isinstance(found, Refusal):
             return found
         address = self.transport.get_extra_info("peername") or ("",)

@@ -7,20 +7,24 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from pilothouse.gateway.callers import Callers
 from pilothouse.model.control import (
+    ControlMessage,
     DirectoryChanged,
     DirectoryStored,
     LeasesAnswered,
     LeasesReported,
     ReplicaSuspected,
     SnapshotPublished,
+    UsageAnswered,
+    UsageAsked,
     WorkerJoined,
 )
-from pilothouse.model.errors import PilothouseError
+from pilothouse.model.errors import PilothouseError, Refusal
 from pilothouse.model.fleet import FleetSnapshot
-from pilothouse.model.ids import ReplicaId
+from pilothouse.model.ids import ReplicaId, TenantId
 from pilothouse.model.leases import LeaseAnswers, LeaseBatch
 from pilothouse.wire import control_channel
 from pilothouse.wire.control_channel import ControlChannelError
@@ -30,6 +34,8 @@ RECONNECT_S = 0.2
 
 LEASES_TIMEOUT_S = 0.25
 """How long a request may wait for a lease; a healthy controller needs a hundredth of it."""
+
+USAGE_TIMEOUT_S = 15.0
 
 _READ_BYTES = 256 * 1024
 
@@ -52,8 +58,8 @@ class ControllerLink:
         self._apply = apply
         self._callers = callers
         self._reread = reread
-        self._awaited: dict[int, asyncio.Future[tuple[LeaseAnswers, ...]]] = {}
-        self._reports = 0
+        self._awaited: dict[int, asyncio.Future[Any]] = {}
+        self._asked = 0
         self._writer: asyncio.StreamWriter | None = None
 
     async def run(self) -> None:
@@ -85,9 +91,9 @@ class ControllerLink:
                             await asyncio.sleep(RECONNECT_S)  # the file may be as old as it was
                             self._join(writer)
                         case LeasesAnswered(number=number, answers=answers):
-                            awaited = self._awaited.get(number)
-                            if awaited is not None and not awaited.done():
-                                awaited.set_result(answers)
+                            self._resolve(number, answers)
+                        case UsageAnswered(number=number, body=body, refusal=refusal):
+                            self._resolve(number, body.encode() if refusal is None else refusal)
             log.warning("controller lost; serving on from the last snapshot")
         finally:
             self._writer = None
@@ -99,20 +105,44 @@ class ControllerLink:
         Raises:
             PilothouseError: limits_unavailable, when there is no controller or no answer in time.
         """
+        number = self._next_number()
+        message = LeasesReported(number=number, batches=tuple(batches))
+        answers: tuple[LeaseAnswers, ...] = await self._ask(number, message, LEASES_TIMEOUT_S, "limits_unavailable")
+        return answers
+
+    async def usage(self, tenant: TenantId, query: str) -> bytes | Refusal:
+        """What a tenant has used, as the body of an answer, or what is wrong with its question.
+
+        Raises:
+            PilothouseError: usage_unavailable, when there is no controller or no answer in time.
+        """
+        number = self._next_number()
+        message = UsageAsked(number=number, tenant=tenant, query=query)
+        answer: bytes | Refusal = await self._ask(number, message, USAGE_TIMEOUT_S, "usage_unavailable")
+        return answer
+
+    def _next_number(self) -> int:
+        self._asked += 1
+        return self._asked
+
+    async def _ask(self, number: int, message: ControlMessage, timeout_s: float, code: str) -> Any:
         if self._writer is None:
-            raise PilothouseError("limits_unavailable", "there is no controller")
-        self._reports += 1
-        number = self._reports
-        answer: asyncio.Future[tuple[LeaseAnswers, ...]] = asyncio.get_running_loop().create_future()
+            raise PilothouseError(code, "there is no controller")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._awaited[number] = answer
         try:
-            self._writer.write(control_channel.encode(LeasesReported(number=number, batches=tuple(batches))))
-            async with asyncio.timeout(LEASES_TIMEOUT_S):
+            self._writer.write(control_channel.encode(message))
+            async with asyncio.timeout(timeout_s):
                 return await answer
         except (TimeoutError, OSError) as error:
-            raise PilothouseError("limits_unavailable", "the controller does not answer") from error
+            raise PilothouseError(code, "the controller does not answer") from error
         finally:
             del self._awaited[number]
+
+    def _resolve(self, number: int, answer: object) -> None:
+        awaited = self._awaited.get(number)
+        if awaited is not None and not awaited.done():
+            awaited.set_result(answer)
 
     def _join(self, writer: asyncio.StreamWriter) -> None:
         joined = WorkerJoined(index=self._worker, pid=os.getpid(), directory=self._callers.version)

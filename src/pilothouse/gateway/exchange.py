@@ -1,8 +1,10 @@
 """One inference request on its way to an engine and back: one owner, one end.
 
-    (admitting >) connecting > waiting > (collecting | assembling | holding > streaming | passing) > ended
+    (admitting > queued >) connecting > waiting > (collecting | assembling | holding > streaming | passing) > ended
 
 - *admitting*: the keeper of shared limits is asked whether the tenant may have one request more.
+- *queued*: the model's capacity is used up; others are served first. A request may come back here once, before a byte
+  of its answer was sent.
 - *connecting*: a replica is chosen, a connection to it is being made.
 - *waiting*: the request is sent, the response's head is not here yet.
 - *collecting*: an answer that is not a stream is gathered, so that its failure can still be a real HTTP status.
@@ -21,16 +23,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pilothouse.gateway import answers
-from pilothouse.gateway.exchange_record import ExchangeRecord, Phase
+from pilothouse.gateway.exchange_entry import ExchangeEntry
+from pilothouse.gateway.exchange_record import Phase
 from pilothouse.gateway.heads import client_head, trace_lines
 from pilothouse.gateway.routing_table import Candidate, ModelEntry
 from pilothouse.gateway.tracing import engine_trace
 from pilothouse.model.errors import Refusal
+from pilothouse.model.fleet import DeploymentView
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.ledger import Outcome
 from pilothouse.model.requests import Route, Usage
-from pilothouse.model.units import SECOND, DurationNs, seconds
-from pilothouse.policy.limits.decision import LimitRefusal
+from pilothouse.model.units import DurationNs, seconds
 from pilothouse.policy.retry import Failure, classify_loss
 from pilothouse.telemetry import genai_names
 from pilothouse.telemetry.catalogue import DisconnectPhase, Reason
@@ -41,8 +44,6 @@ from pilothouse.wire.http1 import LAST_CHUNK, Request, chunk
 from pilothouse.wire.inference_body import InferenceBody
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pilothouse.gateway.client_connection import ClientConnection
     from pilothouse.gateway.turns import Turn
     from pilothouse.gateway.upstream import PendingConnection, UpstreamConnection
@@ -54,7 +55,6 @@ CLIENT_CLOSED_REQUEST = 499
 """As nginx's log has it: the client went away, no status was sent."""
 
 _COPIED_BYTES = 65536
-_ADMITTING = DurationNs(5 * SECOND)  # far above the time-out of whoever is asked
 _SECOND = 1e9
 _JSON_LINES = b"content-type: application/json\r\n"
 
@@ -64,7 +64,7 @@ _CONNECTING, _WAITING, _ENDED = Phase.CONNECTING, Phase.WAITING, Phase.ENDED
 _OK, _ENGINE_ERROR = Reason.OK, Reason.ENGINE_ERROR
 
 
-class Exchange(ExchangeRecord):
+class Exchange(ExchangeEntry):
     """One request for an engine. Made with the whole request, it ends by calling `client.ended` or with the client."""
 
     __slots__ = (
@@ -72,11 +72,9 @@ class Exchange(ExchangeRecord):
         "_assembly",
         "_collected",
         "_connection",
-        "_delays",
         "_failed",
         "_pending",
         "_relay",
-        "_weight",
     )
 
     def __init__(
@@ -89,9 +87,7 @@ class Exchange(ExchangeRecord):
         entry: ModelEntry,
         weight: int,
     ) -> None:
-        super().__init__(client, request, body, route, candidates, entry.meters)
-        self._delays = entry.delays[route]
-        self._weight = weight  # tokens that the request counts for while it is in flight
+        super().__init__(client, request, body, route, candidates, entry, weight)
         self._failed: tuple[ReplicaId, ...] = ()
         self._added = inference_body.NOTHING
         self._connection: UpstreamConnection | None = None
@@ -114,33 +110,25 @@ class Exchange(ExchangeRecord):
             read_at = self._read_at
             self._turn = plane.turns.begin(caller, self._body, read_at, read_at + plane.wall_offset)
             self._admit(self._turn)
-        else:
-            self._attempt()
+        elif caller is not None:
+            self._enter(caller)
 
-    def _admit(self, turn: "Turn", *, asked: bool = False) -> None:
-        plane = self._client.plane
-        now = time.monotonic_ns() if asked else self._read_at
-        verdict = turn.reserve(now, asked=asked)
-        if verdict is None:
-            self._attempt()
-        elif isinstance(verdict, LimitRefusal):
-            self._end_span(429, verdict.code, None)
-            self._release()
-            answers.refuse(
-                self._client,
-                self._request,
-                verdict.refusal,
-                model=self._body.model,
-                route=self._route,
-                own_id=self.id,
-                extra=turn.limit_headers(now),
-                retry_after_s=verdict.retry_after_s,
-            )
-        else:
-            assert plane.turns is not None
-            self._phase = Phase.ADMITTING
-            self._arm(_ADMITTING)
-            plane.turns.ask(lambda: self._guarded(lambda: self._admit(turn, asked=True)))
+    def send_back(self) -> None:
+        """The place is needed for a more urgent request, and nobody has seen a byte of this one's answer."""
+        self._drop_upstream()
+        if self._replica is not None:
+            self._replica.release(self._weight)
+            self._replica = None
+        self._status = 0
+        self._relay = self._assembly = self._collected = None
+        self._wait_for_place()
+
+    @property
+    def generated(self) -> int:
+        """Pieces of the answer that have been generated so far, as far as they are seen here."""
+        if self._relay is not None:
+            return self._relay.pieces
+        return self._assembly.pieces if self._assembly is not None else 0
 
     def _attempt(self) -> None:
         index = self._client.plane.choose(self._candidates, self.id, self._failed)
@@ -172,7 +160,7 @@ class Exchange(ExchangeRecord):
         if body.stream or deployment.progress_field is not None:
             self._added = inference_body.additions(body, self._route, deployment)
         try:
-            data = inference_body.for_engine(body, deployment, self._added)
+            data = inference_body.for_engine(body, deployment, self._added, self._engine_fields(deployment))
         except msgspec.DecodeError as error:
             connection.abort()
             self._fail(inference_body.unreadable(error))
@@ -202,12 +190,12 @@ class Exchange(ExchangeRecord):
             connection.transport.writelines((head, data))
         self._sent_at = time.monotonic_ns()
 
-    def _arm(self, delay: DurationNs) -> None:
-        """Wait no longer than `delay` for the next step, nor past the end of the whole."""
-        wheel, total = self._client.plane.wheel, self._delays.total
-        if total:
-            delay = DurationNs(max(0, min(delay, self._read_at + total - wheel.now)))
-        wheel.arm(self._client, delay)
+    def _engine_fields(self, deployment: DeploymentView) -> bytes:
+        if deployment.salt_field is None and deployment.priority_field is None:
+            return b""
+        caller = self._client.caller
+        assert caller is not None, "no request gets here without a key"
+        return caller.engine_fields(deployment)
 
     def on_connect_failed(self, reason: str) -> None:
         """The connection could not be had: another replica may do."""
@@ -316,6 +304,8 @@ class Exchange(ExchangeRecord):
                 self._settle(self._turn, Outcome.COMPLETED, relay.usage, relay.pieces)
             if self._phase is Phase.HOLDING:
                 self._phase = Phase.STREAMING
+                if self._ticket is not None and self._queue is not None:
+                    self._queue.first_byte(self._ticket)
                 client.transport.write(self._head(length=None) + (self._framed(events) if events else b""))
                 if not client.writable:
                     self.client_paused()
@@ -489,7 +479,6 @@ class Exchange(ExchangeRecord):
 
     def _end_turn(self, turn: "Turn", reason: str, usage: Usage | None) -> None:
         """Of a turn that was not settled before its end."""
-        relay, assembly = self._relay, self._assembly
         if not self._sent_at:
             turn.give_up(time.monotonic_ns())
             return
@@ -499,8 +488,7 @@ class Exchange(ExchangeRecord):
             outcome = Outcome.CANCELLED
         else:
             outcome = Outcome.INTERRUPTED if self._phase in (Phase.STREAMING, Phase.PASSING) else Outcome.FAILED
-        pieces = relay.pieces if relay is not None else assembly.pieces if assembly is not None else 0
-        self._settle(turn, outcome, usage, pieces)
+        self._settle(turn, outcome, usage, self.generated)
 
     def _drop_upstream(self) -> None:
         """Stop the engine's work on this request, if it has any."""
@@ -516,6 +504,8 @@ class Exchange(ExchangeRecord):
         self._phase = Phase.ENDED
         if self._turn is not None and not self._turn.ended:
             self._end_turn(self._turn, Reason.ENGINE_ERROR, None)
+        if self._ticket is not None:
+            self._leave(self._ticket, None)
         if self._replica is not None:
             self._replica.release(self._weight)
             self._replica = None
@@ -524,6 +514,8 @@ class Exchange(ExchangeRecord):
         turn = self._turn
         if turn is not None and not turn.ended:
             self._end_turn(turn, reason, usage)
+        if self._ticket is not None:
+            self._leave(self._ticket, usage)
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()
@@ -535,15 +527,6 @@ class Exchange(ExchangeRecord):
             replica.release(self._weight)
         self._tell_end(status, reason, usage, replica)
         self._client.ended(keep_alive=keep_alive)
-
-    def _guarded(self, step: "Callable[[], None]") -> None:
-        """Run a step that the event loop or an upstream began."""
-        if self._phase is Phase.ENDED:
-            return
-        try:
-            step()
-        except Exception as error:
-            self.on_defect(error)
 
     def on_defect(self, error: Exception) -> None:
         """An exception that must not have happened ends this exchange, and nothing else."""

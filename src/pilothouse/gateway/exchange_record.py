@@ -26,6 +26,7 @@ class Phase(enum.Enum):
     """Where an exchange is."""
 
     ADMITTING = enum.auto()
+    QUEUED = enum.auto()
     CONNECTING = enum.auto()
     WAITING = enum.auto()
     COLLECTING = enum.auto()
@@ -108,12 +109,12 @@ class ExchangeRecord:
         turn.end(
             outcome,
             now,
-            id_=self.id,
-            deployment=candidate.deployment.name if candidate is not None else DeploymentName(""),
-            usage=usage,
-            generated=generated,
-            first_content_at=first_content_at + offset if first_content_at else None,
-            wall=now + offset,
+            now + offset,
+            self.id,
+            candidate.deployment.name if candidate is not None else DeploymentName(""),
+            usage,
+            generated,
+            first_content_at + offset if first_content_at else None,
         )
 
     def _end_span(self, status: int, reason: str, usage: Usage | None) -> None:

@@ -22,6 +22,18 @@ class ReplicaMeters:
         self.connections = board.gauge(catalogue.UPSTREAM_CONNECTIONS.name, {"replica": replica})
 
 
+class QueueMeters:
+    """Who waits for a model."""
+
+    __slots__ = ("preemptions", "wait", "waiting")
+
+    def __init__(self, board: BoardWriter, model: str) -> None:
+        labels = {"model": model}
+        self.waiting = board.gauge(catalogue.QUEUE_WAITING.name, labels)
+        self.wait = board.histogram(catalogue.QUEUE_WAIT.name, catalogue.QUEUE_WAIT.bounds, labels)
+        self.preemptions = board.counter(catalogue.PREEMPTIONS.name, labels)
+
+
 class ModelMeters:
     """What happened to the requests for one model."""
 
@@ -122,6 +134,16 @@ class Meters:
         if meters is None:
             meters = self._models[name] = ModelMeters(self._board, name)
         return meters
+
+    def queue(self, model: str) -> QueueMeters:
+        """The handles of a model's queue."""
+        return QueueMeters(self._board, model)
+
+    def estimates(self, model: str) -> tuple[Counter, Counter]:
+        """Input tokens whose estimate was compared with the truth, and how many tokens it was off."""
+        labels = {"model": model}
+        counted = self._board.counter(catalogue.ESTIMATED_TOKENS.name, labels)
+        return counted, self._board.counter(catalogue.ESTIMATE_ERROR.name, labels)
 
     def replica(self, model: str, replica: ReplicaId) -> ReplicaMeters:
         """The handles of a replica."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from pilothouse.gateway import routing_table
@@ -13,15 +13,20 @@ from pilothouse.gateway.callers import Callers
 from pilothouse.gateway.cors import CrossOrigin
 from pilothouse.gateway.filter_sets import FilterSets
 from pilothouse.gateway.meters import Meters
-from pilothouse.gateway.routing_table import Candidate, RoutingTable
+from pilothouse.gateway.model_queue import ModelQueue
+from pilothouse.gateway.queue_handover import Counters
+from pilothouse.gateway.routing_table import Candidate, ModelEntry, RoutingTable
 from pilothouse.gateway.upstream import Replica
-from pilothouse.model.fleet import FleetSnapshot, ModelView, ReplicaView
-from pilothouse.model.ids import FleetName, ReplicaId, RequestId
+from pilothouse.model.errors import Refusal
+from pilothouse.model.fleet import Capacity, FleetSnapshot, ModelView, ReplicaView
+from pilothouse.model.ids import FleetName, ReplicaId, RequestId, TenantId
 from pilothouse.model.spec import GatewayLimits
 from pilothouse.model.units import SECOND, DurationNs, MonotonicNs, seconds
 from pilothouse.policy import routing, silence
 from pilothouse.policy.draw import Draws
+from pilothouse.policy.fairness.queue import QueueSettings
 from pilothouse.policy.retry import RetryBudget
+from pilothouse.policy.tokens.verifier import TokenVerifier
 from pilothouse.runtime.timer_wheel import TimerWheel
 from pilothouse.telemetry.traces import Traces
 
@@ -33,6 +38,10 @@ SUSPICION = DurationNs(1 * SECOND)
 """How long a replica that refused a connection is passed over, unless nothing else is left: about two probes."""
 
 log = logging.getLogger("pilothouse.gateway")
+
+
+async def _no_usage(tenant: TenantId, query: str) -> bytes | Refusal:
+    return Refusal(code="usage_unavailable", message="The usage cannot be told: there is no controller.")
 
 
 DRAINED_IDLE = DurationNs(SECOND)
@@ -82,11 +91,17 @@ class DataPlane:
         empty = FleetSnapshot(fleet=fleet, version=0)
         self.table = RoutingTable(empty, {}, meters, limits, FilterSets(empty))
         self.callers = Callers()
+        self.queue_settings = QueueSettings()
+        self.queue_counters: Counters = {}  # of the worker before this one
+        self.workers = 1  # each has its part of the replicas' capacity
+        self.queues: dict[str, ModelQueue] = {}
         self.turns: Turns | None = None  # without one nobody is limited and nothing is put on record
         self.wall_offset = 0  # what to add to the monotonic clock for the time since the epoch
         self.follow_clock()
         self.connections: set[ClientConnection] = set()
         self.draining = False
+        self.tokens: TokenVerifier | None = None  # without one no tokens of other issuers are accepted
+        self.ask_usage: Callable[[TenantId, str], Awaitable[bytes | Refusal]] = _no_usage
         self.report_suspicion: Callable[[ReplicaId, str, bool], None] = lambda replica, reason, silent: None
         self._draws = Draws(seed)
         self._suspected: set[ReplicaId] = set()
@@ -120,7 +135,26 @@ class DataPlane:
         )
         for replica in retired:
             replica.retire()
+        for name, entry in self.table.models.items():
+            self._give_queue(name, entry)
         self._suspected &= self.table.replicas.keys()
+
+    def _give_queue(self, name: str, entry: ModelEntry) -> None:
+        whole = entry.capacity
+        queue = self.queues.get(name)
+        if whole is None:
+            if queue is not None and entry.ready_count == 0:
+                entry.queue = queue  # its replicas come back, and who waits goes on waiting
+            return
+        # What does not divide goes to everybody: one place too many waits in an engine, one too few nowhere.
+        own = Capacity(slots=-(-whole.slots // self.workers), tokens=-(-whole.tokens // self.workers))
+        if queue is None:
+            queue = self.queues[name] = ModelQueue(
+                self.queue_settings, own, self.meters.queue(name), self.loop.call_soon, time.monotonic_ns
+            )
+            queue.restore(self.queue_counters.get(name, {}))
+        queue.set_capacity(own)
+        entry.queue = queue
 
     def _make_replica(self, view: ReplicaView, model: ModelView) -> Replica:
         assert view.endpoint is not None

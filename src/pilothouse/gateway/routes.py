@@ -4,19 +4,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pilothouse.gateway import answers
+from pilothouse.gateway.candidates import candidates_for
 from pilothouse.gateway.exchange import Exchange
 from pilothouse.gateway.filtered_exchange import FilteredExchange
+from pilothouse.gateway.usage_request import UsageRequest
 from pilothouse.model.errors import Refusal
 from pilothouse.model.requests import Route
 from pilothouse.model.tenants import Scope
+from pilothouse.store import tenant_usage as usage
 from pilothouse.telemetry.catalogue import NO_MODEL, UNKNOWN_MODEL, Reason
 from pilothouse.wire import inference_body, openai
 from pilothouse.wire.http1 import Request
 
 if TYPE_CHECKING:
     from pilothouse.gateway.client_connection import ClientConnection
-    from pilothouse.gateway.routing_table import ModelEntry
-    from pilothouse.wire.inference_body import InferenceBody
 
 BYTES_PER_TOKEN = 4
 """English text under a byte-pair tokenizer; only weighs load, so a factor of two does no harm."""
@@ -28,6 +29,7 @@ _INFERENCE = {route.value.encode(): route for route in Route}
 _MODELS = b"/v1/models"
 _LIVEZ = b"/livez"
 _READYZ = b"/readyz"
+_USAGE = usage.PATH.encode()
 _READ = (b"GET", b"HEAD")
 
 OTHER_ROUTE = "other"
@@ -39,6 +41,8 @@ def _allowed(path: bytes) -> tuple[bytes, ...]:
         return (b"POST",)
     if path in (_MODELS, _LIVEZ, _READYZ) or _model_id(path):
         return _READ
+    if path == _USAGE:
+        return (b"GET",)
     return ()
 
 
@@ -52,7 +56,7 @@ def label(request: Request | None) -> str:
     """The request's route as a metric label: one of a bounded set."""
     if request is None:
         return OTHER_ROUTE
-    if request.path in _INFERENCE or request.path in (_MODELS, _LIVEZ, _READYZ):
+    if request.path in _INFERENCE or request.path in (_MODELS, _LIVEZ, _READYZ, _USAGE):
         return request.path.decode()
     return f"{_MODELS.decode()}/{{id}}" if _model_id(request.path) else OTHER_ROUTE
 
@@ -79,6 +83,8 @@ def _admit(client: "ClientConnection", request: Request) -> Refusal | None:
     caller = client.authenticate(request)
     if isinstance(caller, Refusal):
         return caller
+    if path == _USAGE:
+        return caller.may(Scope.USAGE)
     return caller.may(Scope.INFERENCE if path in _INFERENCE else Scope.MODELS)
 
 
@@ -107,9 +113,12 @@ def dispatch(client: "ClientConnection", request: Request) -> None:
         answers.refuse(client, request, refusal, model=UNKNOWN_MODEL, route=route)
         return
     candidates = entry.routes.get(route)
-    if not candidates:
-        answers.refuse(client, request, _unservable(entry, body, route), model=body.model, route=route)
-        return
+    if not candidates or entry.withholds:
+        found = candidates_for(entry, body, route)
+        if isinstance(found, Refusal):
+            answers.refuse(client, request, found, model=body.model, route=route)
+            return
+        candidates = found
     limit = body.max_output_tokens
     expected = limit if 0 < limit < EXPECTED_OUTPUT_TOKENS else EXPECTED_OUTPUT_TOKENS
     weight = len(body.data) // BYTES_PER_TOKEN + 1 + expected
@@ -134,6 +143,10 @@ def _serve_other(client: "ClientConnection", request: Request) -> None:
     if refusal is not None:
         extra = ((b"allow", b", ".join(allowed)),) if refusal.code == "method_not_allowed" else ()
         answers.refuse(client, request, refusal, model=NO_MODEL, route=label(request), extra=extra)
+        return
+    if request.path == _USAGE:
+        question = client.exchange = UsageRequest(client, request, label(request))
+        question.start()
         return
     _serve_local(client, request)
 
@@ -182,13 +195,3 @@ def _model_not_found(name: str) -> Refusal:
     shown = name if len(name) <= 100 else f"{name[:100]}..."
     message = f"The model `{shown}` does not exist or you do not have access to it."
     return Refusal(code="model_not_found", message=message, param="model")
-
-
-def _unservable(entry: "ModelEntry", body: "InferenceBody", route: Route) -> Refusal:
-    """Why a model of the fleet cannot serve a request now."""
-    if route not in entry.routes:
-        spoken = ", ".join(sorted(entry.routes))
-        message = f"The model `{body.model}` does not serve {route.value}; it serves {spoken or 'nothing'}."
-        return Refusal(code="route_not_supported", message=message)
-    message = f"No replica of the model `{body.model}` is ready to take requests now."
-    return Refusal(code="no_ready_replica", message=message)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 
 from pilothouse.gateway.filter_sets import FilterSets, ModelFilters
 from pilothouse.gateway.meters import Meters, ModelMeters
+from pilothouse.gateway.model_queue import ModelQueue
 from pilothouse.gateway.upstream import Replica
-from pilothouse.model.fleet import DeploymentView, FleetSnapshot, ModelView, ReplicaState, ReplicaView
+from pilothouse.model.fleet import Capacity, DeploymentView, FleetSnapshot, ModelView, ReplicaState, ReplicaView
 from pilothouse.model.ids import ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import GatewayLimits, Timeouts
@@ -42,10 +43,11 @@ class Delays:
 class ModelEntry:
     """A public model. `routes` has the candidates of each route that some deployment speaks, ready or not.
 
-    `filters` are those that apply to some of its turns, `None` if there are none.
+    `withholds`: some deployment must not get every request, so that requests have to be looked at. `filters` are those
+    that apply to some of its turns, `None` if there are none.
     """
 
-    __slots__ = ("delays", "filters", "meters", "replica_count", "routes", "view")
+    __slots__ = ("delays", "filters", "meters", "queue", "replica_count", "routes", "view", "withholds")
 
     def __init__(
         self,
@@ -58,7 +60,9 @@ class ModelEntry:
         self.view = view
         self.filters = filters
         self.meters = meters
+        self.queue: ModelQueue | None = None
         self.delays = {route: Delays(view.timeouts.get(route, Timeouts()), limits) for route in Route}
+        self.withholds = any(deployment.without for deployment in view.deployments)
         self.replica_count = sum(len(deployment.replicas) for deployment in view.deployments)
         self.routes: dict[Route, tuple[Candidate, ...]] = {}
         # One object for all replicas of a deployment: what was made of a client's headers is kept by its identity.
@@ -75,6 +79,21 @@ class ModelEntry:
                     for replica in deployment.replicas
                     if replica.id in replicas
                 )
+
+    @property
+    def capacity(self) -> Capacity | None:
+        """What all replicas that take turns can have under way; `None` if one does not say."""
+        slots = tokens = 0
+        for deployment in self.view.deployments:
+            if deployment.quarantined:
+                continue
+            ready = sum(replica.state is ReplicaState.READY for replica in deployment.replicas)
+            if ready and deployment.capacity is None:
+                return None
+            if deployment.capacity is not None:
+                slots += ready * deployment.capacity.slots
+                tokens += ready * deployment.capacity.tokens
+        return Capacity(slots=slots, tokens=tokens) if slots else None
 
     @property
     def ready_count(self) -> int:
@@ -114,13 +133,14 @@ def build(
 ) -> tuple[RoutingTable, list[Replica]]:
     """The table of `snapshot`, and the replicas of `previous` that are in it no more.
 
-    Only Ready replicas are candidates; one that is draining finishes the exchanges it has through their own reference.
+    Only Ready replicas are candidates, and none of a quarantined deployment; one that is no candidate any more finishes
+    the exchanges it has through their own reference.
     """
     known = previous.replicas if previous is not None else {}
     replicas: dict[ReplicaId, Replica] = {}
     for model in snapshot.models:
         for deployment in model.deployments:
-            for view in deployment.replicas:
+            for view in () if deployment.quarantined else deployment.replicas:
                 if view.state is not ReplicaState.READY or view.endpoint is None:
                     continue
                 old = known.get(view.id)

@@ -5,7 +5,6 @@ import logging
 from collections import deque
 
 from pilothouse.model.errors import PilothouseError
-from pilothouse.model.ledger import LedgerRow
 from pilothouse.store.spool import SYNC_INTERVAL_S, SpoolWriter
 
 MAX_KEPT_ROWS = 50_000
@@ -19,19 +18,19 @@ class TurnLog:
 
     def __init__(self, writer: SpoolWriter) -> None:
         self._writer = writer
-        self._kept: deque[LedgerRow] = deque()
+        self._kept: deque[tuple[bytes, tuple[object, ...]]] = deque()
         self.lost_rows = 0
 
-    def append(self, row: LedgerRow) -> None:
-        """Write a row. When this returns it survives the process, unless the disk did not take it."""
+    def write(self, names: bytes, numbers: tuple[object, ...]) -> None:
+        """Write a row (`SpoolWriter.write`). Then it survives the process, unless the disk did not take it."""
         if self._kept:
-            self._keep(row)
+            self._keep(names, numbers)
             return
         try:
-            self._writer.append(row)
+            self._writer.write(names, numbers)
         except PilothouseError as error:
             log.error("the spool does not take rows", extra={"reason": error.message})
-            self._keep(row)
+            self._keep(names, numbers)
 
     async def run(self) -> None:
         """Sync what was written, until cancelled."""
@@ -55,18 +54,18 @@ class TurnLog:
         except PilothouseError as error:
             log.error("the spool could not be synced", extra={"reason": error.message})
 
-    def _keep(self, row: LedgerRow) -> None:
+    def _keep(self, names: bytes, numbers: tuple[object, ...]) -> None:
         if len(self._kept) >= MAX_KEPT_ROWS:
             self.lost_rows += 1
             if self.lost_rows == 1:
                 log.critical("rows of the ledger are lost: the spool has taken none for too long")
             return
-        self._kept.append(row)
+        self._kept.append((names, numbers))
 
     def _write_kept(self) -> None:
         while self._kept:
             try:
-                self._writer.append(self._kept[0])
+                self._writer.write(*self._kept[0])
             except PilothouseError:
                 return
             self._kept.popleft()

@@ -7,20 +7,21 @@ reserve > (ask the authority > reserve)    admitted, or refused with nothing tak
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pilothouse.gateway.callers import Callers
+from pilothouse.gateway.callers import UNPLANNED, Callers
+from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.turn_log import TurnLog
 from pilothouse.model.fleet import FleetSnapshot
-from pilothouse.model.ids import DeploymentName, ModelName, RequestId
-from pilothouse.model.ledger import CountedBy, LedgerRow, Outcome
+from pilothouse.model.ids import DeploymentName, RequestId
+from pilothouse.model.ledger import CountedBy, Outcome
 from pilothouse.model.requests import Usage
 from pilothouse.model.tenants import Price
-from pilothouse.model.units import WallNs
 from pilothouse.policy.limits.decision import LimitRefusal, Window, reset_text
 from pilothouse.policy.limits.expected_output import ExpectedOutput
 from pilothouse.policy.limits.lease_book import LeaseBook
 from pilothouse.policy.limits.leased_plan import Ask, LeasedPlan
 from pilothouse.policy.limits.reservation import Demand, Reservation
 from pilothouse.policy.limits.token_estimate import TokenEstimator
+from pilothouse.telemetry.board import Counter
 from pilothouse.wire.http1 import Header
 from pilothouse.wire.inference_body import InferenceBody
 
@@ -40,19 +41,36 @@ _HEADER_WINDOWS = (
 class ModelCosts:
     """What is known and learned of what a model's requests cost. Kept for as long as the worker lives."""
 
-    __slots__ = ("estimator", "price")
+    __slots__ = ("_counted", "_error", "_learned", "estimator", "price")
 
-    def __init__(self) -> None:
+    def __init__(self, learned: Counter, error: Counter) -> None:
         self.estimator = TokenEstimator()
+        self._counted = 0
+        self._learned = learned
+        self._error = error
         self.price = NO_PRICE
+
+    def learn(self, text_bytes: int, input_tokens: int) -> None:
+        """The engine has counted a request. After the first hundred one in eight teaches enough."""
+        counted = self._counted = self._counted + 1
+        if counted < 100 or counted % 8 == 0:
+            self._learned.add(input_tokens)
+            self._error.add(abs(self.estimator.estimate(text_bytes) - input_tokens))
+            self.estimator.observe(text_bytes, input_tokens)
 
 
 class Turns:
     """One worker's. `ask` calls back when the authority has been asked about shared limits."""
 
     def __init__(
-        self, callers: Callers, book: LeaseBook, ask: Callable[[Callable[[], None]], None], log: TurnLog | None
+        self,
+        callers: Callers,
+        meters: Meters,
+        book: LeaseBook,
+        ask: Callable[[Callable[[], None]], None],
+        log: TurnLog | None,
     ) -> None:
+        self._meters = meters
         self.book = book
         self.ask = ask
         self.log = log
@@ -65,7 +83,7 @@ class Turns:
         """Those of a model of the fleet."""
         found = self._costs.get(model)
         if found is None:
-            found = self._costs[model] = ModelCosts()
+            found = self._costs[model] = ModelCosts(*self._meters.estimates(model))
         return found
 
     def use_prices(self, snapshot: FleetSnapshot) -> None:
@@ -75,11 +93,17 @@ class Turns:
 
     def plan(self, caller: "Caller", now: int) -> LeasedPlan | None:
         """The limits of a caller, `None` where there are none."""
+        if caller.plan is not UNPLANNED:
+            return caller.plan
         if self._callers.generation is not self._generation:
             self._generation = self._callers.generation
             self.book.follow(self._callers.organisations, self._callers.tenants, self._callers.keys, now)
-        plan = self.book.plan(caller.id, now)
-        return plan if plan is not None and plan.leases else None
+        if caller.id in self._callers.keys:
+            plan = self.book.plan(caller.id, now)
+        else:
+            plan = self.book.plan_of_tenant(caller.tenant_id, now)
+        caller.plan = plan if plan is not None and plan.leases else None
+        return caller.plan
 
     def begin(self, caller: "Caller", body: InferenceBody, now: int, wall: int) -> "Turn":
         """A request that would go to an engine."""
@@ -91,19 +115,19 @@ class Turn:
 
     __slots__ = (
         "_body",
-        "_caller",
         "_costs",
         "_demand",
         "_plan",
         "_reservation",
         "_turns",
         "_wall",
+        "caller",
         "ended",
     )
 
     def __init__(self, turns: Turns, caller: "Caller", body: InferenceBody, now: int, wall: int) -> None:
         self._turns = turns
-        self._caller = caller
+        self.caller = caller
         self._body = body
         self._wall = wall
         self._costs = turns.costs(body.model)
@@ -112,20 +136,31 @@ class Turn:
         self._reservation: Reservation | None = None
         self.ended = False
 
-    def reserve(self, now: int, *, asked: bool = False) -> LimitRefusal | Ask | None:
-        """Take what the request may use from every limit: `None` if it has been taken."""
+    @property
+    def expected(self) -> tuple[int, int]:
+        """Tokens that the request is thought to have, and to generate."""
+        demand = self._demand or self._estimate(idle=False)
+        return demand.input_tokens, demand.output_tokens
+
+    def _estimate(self, *, idle: bool) -> Demand:
+        body, costs = self._body, self._costs
+        tokens = costs.estimator.estimate(len(body.data))
+        limit = body.max_output_tokens or None
+        output = self._turns.expected.expect(self.caller.tenant_id, body.model, limit, body.choices)
+        price = costs.price
+        cost = 0 if price is NO_PRICE else price.nano_cost(tokens, output)
+        demand = self._demand = Demand(tokens, output, cost, idle)
+        return demand
+
+    def reserve(self, now: int, *, asked: bool = False, idle: bool = False) -> LimitRefusal | Ask | None:
+        """Take what the request may use from every limit: `None` if it has been taken.
+
+        `idle`: the model has room and nobody waits for it.
+        """
         plan = self._plan
         if plan is None:
             return None
-        demand = self._demand
-        if demand is None:
-            body, caller, costs = self._body, self._caller, self._costs
-            tokens = costs.estimator.estimate(len(body.data))
-            limit = body.max_output_tokens or None
-            output = self._turns.expected.expect(caller.tenant_id, body.model, limit, body.choices)
-            price = costs.price
-            cost = 0 if price is NO_PRICE else price.nano_cost(tokens, output)
-            demand = self._demand = Demand(tokens, output, cost)
+        demand = self._demand or self._estimate(idle=idle)
         verdict = plan.reserve(demand, now, self._wall, asked=asked)
         if isinstance(verdict, Reservation):
             self._reservation = verdict
@@ -150,15 +185,16 @@ class Turn:
         self,
         outcome: Outcome,
         now: int,
-        *,
+        wall: int,
         id_: RequestId,
         deployment: DeploymentName,
         usage: Usage | None,
         generated: int,
         first_content_at: int | None,
-        wall: int,
     ) -> None:
-        """The first of these counts. `usage` is the engine's count; without one, `generated` content events are.
+        """The first of these counts. Times are as of `Turn`, `first_content_at` since the epoch.
+
+        `usage` is the engine's count; without one, `generated` content events are counted.
 
         To be called before the last event of an answer leaves: what the client has seen the end of is on record.
         """
@@ -166,14 +202,14 @@ class Turn:
             return
         self.ended = True
         counted_by = CountedBy.ENGINE
-        turns, body, caller = self._turns, self._body, self._caller
+        turns, body, caller = self._turns, self._body, self.caller
         if outcome is Outcome.FAILED:
             usage = _NOTHING_USED
         elif usage is None:
             counted_by = CountedBy.GATEWAY
             usage = Usage(input_tokens=self._costs.estimator.estimate(len(body.data)), output_tokens=generated)
         else:
-            self._costs.estimator.observe(len(body.data), usage.input_tokens)
+            self._costs.learn(len(body.data), usage.input_tokens)
         price = self._costs.price
         cost = 0 if price is NO_PRICE else price.nano_cost(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
         if outcome is not Outcome.FAILED and self._plan is not None:
@@ -186,25 +222,21 @@ class Turn:
             else:
                 reservation.settle(now, usage.input_tokens, usage.output_tokens, cost)
         if turns.log is not None:
-            turns.log.append(
-                LedgerRow(
-                    id=id_,
-                    organisation=caller.organisation.id,
-                    tenant=caller.tenant_id,
-                    key=caller.id,
-                    model=ModelName(body.model),
-                    deployment=deployment,
-                    started_at=WallNs(self._wall),
-                    ended_at=WallNs(wall),
-                    outcome=outcome,
-                    first_content_at=None if first_content_at is None else WallNs(first_content_at),
-                    input_tokens=usage.input_tokens,
-                    cached_tokens=usage.cached_tokens,
-                    output_tokens=usage.output_tokens,
-                    reasoning_tokens=usage.reasoning_tokens,
-                    nano_cost=cost,
-                    counted_by=counted_by,
-                )
+            turns.log.write(
+                caller.row_names.get((body.model, deployment)) or caller.name_rows(body.model, deployment),
+                (
+                    id_,
+                    self._wall,
+                    wall,
+                    outcome,
+                    first_content_at,
+                    usage.input_tokens,
+                    usage.cached_tokens,
+                    usage.output_tokens,
+                    usage.reasoning_tokens,
+                    cost,
+                    counted_by,
+                ),
             )
 
     def give_up(self, now: int) -> None:

@@ -5,6 +5,7 @@ the controller is listened to, not waited for.
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -28,6 +29,7 @@ from pilothouse.gateway.filter_sets import FilterSets
 from pilothouse.gateway.host_load import SHARE_EVERY_S, HostLoad
 from pilothouse.gateway.meters import Meters
 from pilothouse.gateway.plane import DataPlane
+from pilothouse.gateway.queue_handover import QueueHandover
 from pilothouse.gateway.tls import CertificateWatch, make_context
 from pilothouse.gateway.turn_log import TurnLog
 from pilothouse.gateway.turns import Turns
@@ -35,11 +37,13 @@ from pilothouse.model.boot import WorkerBoot
 from pilothouse.model.errors import PilothouseError, Refusal
 from pilothouse.model.fleet import FleetSnapshot
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import SharedLimitsSpec
-from pilothouse.model.units import SECOND, MonotonicNs
+from pilothouse.model.spec import QueueSpec, SharedLimitsSpec
+from pilothouse.model.units import SECOND, MonotonicNs, seconds
 from pilothouse.policy.draw import Draws
+from pilothouse.policy.fairness.queue import DEFAULT_TIERS, QueueSettings, TierSpec
 from pilothouse.policy.limits.lease import FailMode, LeaseSettings
 from pilothouse.policy.limits.lease_book import LeaseBook
+from pilothouse.policy.tokens.verifier import TokenVerifier
 from pilothouse.runtime.timer_wheel import TICK, TimerWheel
 from pilothouse.store.directory_file import read_parts
 from pilothouse.store.lease_exchange import LeaseExchange
@@ -90,6 +94,10 @@ class Worker:
             access_log=self._access_log,
             traces=_make_traces(boot),
         )
+        self._plane.queue_settings = _queue_settings(boot.queue)
+        self._plane.workers = boot.workers
+        self._handover = QueueHandover(Path(boot.board_dir), boot.index)
+        self._plane.queue_counters = self._handover.latest()
         self._host_load = HostLoad(Path(boot.board_dir), boot.index)
         callers = self._plane.callers
         self._link = ControllerLink(boot.control_socket, boot.index, self._apply, callers, self._reread_tenants)
@@ -100,8 +108,11 @@ class Worker:
         book = LeaseBook(life, _lease_settings(shared))
         self._redis = _redis(shared, boot.fleet)
         self._leases = LeaseExchange(book, self._redis or self._link)
-        self._turns = self._plane.turns = Turns(callers, book, self._leases.ask, self._turn_log)
+        self._turns = self._plane.turns = Turns(callers, self._plane.meters, book, self._leases.ask, self._turn_log)
         self._plane.report_suspicion = self._link.report
+        self._plane.ask_usage = self._link.usage
+        if boot.token_issuers:
+            self._plane.tokens = TokenVerifier(boot.token_issuers)
         self._servers: list[asyncio.Server] = []
         self._compiling_for: FleetSnapshot | None = None
 
@@ -119,6 +130,8 @@ class Worker:
         running = [
             self._loop.create_task(each) for each in (self._link.run(), self._leases.run(), self._turn_log.run())
         ]
+        if self._plane.tokens is not None:
+            running.append(self._loop.create_task(_keep_token_keys(self._plane.tokens)))
         tls = self._boot.tls
         await self._listen(make_context(tls) if tls is not None else None)
         watch = self._loop.create_task(self._follow_certificates(CertificateWatch(tls))) if tls is not None else None
@@ -203,6 +216,9 @@ class Worker:
     def _turn_wheel(self) -> None:
         self._wheel.turn(_now())
         self._plane.follow_clock()
+        for queue in self._plane.queues.values():
+            queue.tick()
+        self._handover.keep(self._plane.queues)
         if self._access_log is not None:
             self._access_log.flush()
         self._host_load.look_around()
@@ -229,6 +245,9 @@ class Worker:
         except (PilothouseError, msgspec.MsgspecError) as error:
             log.warning("tenants unreadable; waiting for the controller", extra={"reason": str(error)})
         self._look_for_revocations()
+        # What is here now stays: a collection would look at all of it, for some ten milliseconds, while streams wait.
+        gc.collect()
+        gc.freeze()
 
     async def _reread_tenants(self) -> None:
         """The same while others are served: part by part, so that nobody waits for long."""
@@ -293,6 +312,30 @@ def _make_traces(boot: WorkerBoot) -> Traces | None:
         fleet=boot.fleet,
         worker=boot.index,
         version=pilothouse.__version__,
+    )
+
+
+async def _keep_token_keys(verifier: TokenVerifier) -> None:
+    # Not before somebody needs it: it is an extra, and loads a good deal.
+    from pilothouse.store.token_keys import TokenKeysKeeper
+
+    def failed(issuer: str, reason: str) -> None:
+        log.warning("an issuer's keys could not be fetched", extra={"issuer": issuer, "reason": reason})
+
+    await TokenKeysKeeper(verifier, failed).run()
+
+
+def _queue_settings(spec: QueueSpec) -> QueueSettings:
+    tiers = []
+    for each in DEFAULT_TIERS:
+        guarantee, ceiling = spec.tiers.get(each.tier, (each.guarantee, each.ceiling))
+        tiers.append(TierSpec(tier=each.tier, guarantee=guarantee, ceiling=ceiling))
+    return QueueSettings(
+        tiers=tuple(tiers),
+        max_waiting=spec.max_waiting,
+        max_waiting_tokens=spec.max_waiting_tokens,
+        max_wait_ns=seconds(spec.max_wait_s),
+        aging_ns=seconds(spec.aging_s),
     )
 
 

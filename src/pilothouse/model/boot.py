@@ -6,7 +6,15 @@ A worker reads this and the last snapshot; it needs neither the fleet file nor t
 import msgspec
 
 from pilothouse.model.ids import FleetName
-from pilothouse.model.spec import GatewayLimits, ListenAddress, SharedLimitsSpec, TlsSpec, TracesSpec
+from pilothouse.model.spec import (
+    GatewayLimits,
+    ListenAddress,
+    QueueSpec,
+    SharedLimitsSpec,
+    TlsSpec,
+    TokenIssuerSpec,
+    TracesSpec,
+)
 
 
 class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +41,9 @@ class WorkerBoot(msgspec.Struct, frozen=True, kw_only=True):
     access_log_sample: float = 1.0
     traces: TracesSpec | None = None
     shared_limits: SharedLimitsSpec = SharedLimitsSpec()
+    queue: QueueSpec = QueueSpec()
+    workers: int = 1
+    token_issuers: tuple[TokenIssuerSpec, ...] = ()
 
 
 class ControllerBoot(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,8 +5,9 @@ Framed by `wire/control_channel.py`. The controller speaks first; a worker that 
 
 import msgspec
 
+from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import FleetSnapshot
-from pilothouse.model.ids import ReplicaId
+from pilothouse.model.ids import ReplicaId, TenantId
 from pilothouse.model.leases import LeaseAnswers, LeaseBatch
 from pilothouse.model.tenants import DirectoryChange
 
@@ -60,6 +61,22 @@ class LeasesAnswered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     answers: tuple[LeaseAnswers, ...]
 
 
+class UsageAsked(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Worker to controller: a tenant asks for its own usage; `query` is the URL's, `number` is the answer's too."""
+
+    number: int
+    tenant: TenantId
+    query: str
+
+
+class UsageAnswered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Controller to worker: the answer's JSON body, or why there is none."""
+
+    number: int
+    body: str = ""
+    refusal: Refusal | None = None
+
+
 ControlMessage = (
     SnapshotPublished
     | DirectoryStored
@@ -68,4 +85,6 @@ ControlMessage = (
     | WorkerJoined
     | ReplicaSuspected
     | LeasesReported
+    | UsageAsked
+    | UsageAnswered
 )

@@ -123,6 +123,11 @@ _ROWS = (
         "Change the parameter named in the message.",
     ),
     _row(
+        "feature_withheld", _CLIENT, 400, "The model does not take this kind of request at present",
+        "An advisory keeps requests that use the feature named in the message away from every deployment of the model.",
+        "Send the request without it. Operators: `pilothouse advisories check` shows why, and which version clears it.",
+    ),
+    _row(
         "malformed_http", _CLIENT, 400, "The request is not valid HTTP/1.1",
         "The request line, a header or the framing of the body breaks RFC 9112, or could be read in two ways.",
         "Use an HTTP client library; do not send both content-length and transfer-encoding.",
@@ -227,6 +232,23 @@ _ROWS = (
         "The key's scopes leave out what the request asks for, or the request comes from outside the key's networks.",
         "Use another key, or have the operator widen this one (`pilothouse keys show`).",
     ),
+    _row(
+        "invalid_token", _AUTH, 401, "The bearer token is not accepted",
+        "The JWT is damaged, not signed by an issuer of the fleet file, made for another audience, not valid yet, or "
+        "its claims name no tenant. The message says which.",
+        "Get a new token from the issuer; the operator finds what is accepted under auth.jwt in the fleet file.",
+    ),
+    _row(
+        "token_expired", _AUTH, 401, "The bearer token has expired",
+        "The JWT's time is over.",
+        "Get a new token from the issuer, and check the clock of whoever makes them.",
+    ),
+    _row(
+        "token_keys_unavailable", _AUTH, 503, "The issuer's keys are not there yet",
+        "The gateway has no keys of the token's issuer, or fetches them again because the token names a new one.",
+        "Try again in a moment. If it stays, the gateway cannot reach the issuer's jwks_url.",
+        retryable=True, retry_after_s=1,
+    ),
     # What a tenant has used up.
     _row(
         "rate_limit_exceeded", _CAPACITY, 429, "A limit is reached",
@@ -247,6 +269,13 @@ _ROWS = (
         "admit nothing meanwhile.",
         "Retry; `pilothouse status` shows whether the controller, or Redis, is reachable.",
         retryable=True, retry_after_s=1,
+    ),
+    _row(
+        "usage_unavailable", _CAPACITY, 503, "The usage cannot be read now",
+        "Usage comes from the ledger, which the controller reads: it does not answer, or too many ask at once. Turns "
+        "are recorded all the same.",
+        "Try again; `pilothouse status` shows whether the controller is there.",
+        retryable=True, retry_after_s=2,
     ),
     # What the fleet cannot do now.
     _row(
@@ -326,6 +355,22 @@ _ROWS = (
         "config_not_found", _CONFIG, None, "The fleet file does not exist",
         "The path given is not a readable file.",
         "Check the path, or leave it out to use ./fleet.yaml or the built-in fleet.",
+    ),
+    _row(
+        "posture_denied", _CONFIG, None, "A deployment may not serve",
+        "An advisory about its engine, or a requirement of the posture, denies it. Nothing was started.",
+        "Take the version or leave out the feature that the message names, or record a waiver with "
+        "`pilothouse advisories waive`.",
+    ),
+    _row(
+        "feed_unreachable", _CONFIG, None, "A feed of advisories cannot be asked",
+        "The OSV API does not answer, answers otherwise than it should, or is at an address that is refused.",
+        "Check posture.sources.osv; a mirror at a private address needs allow_private. What was synced before stays.",
+    ),
+    _row(
+        "feed_unreadable", _CONFIG, None, "A directory of advisories cannot be read",
+        "It is missing, cannot be listed, or has too many files.",
+        "Check posture.sources.directory. What was synced before stays.",
     ),
     _row(
         "secret_not_found", _CONFIG, None, "A secret could not be read",

@@ -11,7 +11,7 @@ from pilothouse.model.filters import FilterSpec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
 from pilothouse.model.requests import Route
 from pilothouse.model.spec import Timeouts
-from pilothouse.model.tenants import Price
+from pilothouse.model.tenants import Price, Tier
 
 
 class ReplicaState(enum.StrEnum):
@@ -56,14 +56,26 @@ class ReplicaView(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: Endpoint | None = None
 
 
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica, or all of a deployment, can have under way: requests, and tokens in KV caches."""
+
+    slots: int
+    tokens: int
+
+
 class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     """A pinned tuple that can serve a model, with what its engine's driver says about requests.
 
     `served_model` is the name the engine wants to hear (`None`: the public name as the client sent it).
     `reserved_headers` (lower case) and `reserved_fields` (top-level body fields) are never taken from a client.
     `reports_stream_usage`: the engine honours `stream_options.include_usage`.
+    `quarantined`: its posture denies it, so that it takes no new turns.
+    `without`: the features whose requests it must not get.
     `progress_field`: the engine hears only by writing that a client has gone. With this body field it writes while it
     reads a prompt; and it is asked for a stream, whatever the client asked for.
+    `salt_field` is the body field that partitions the engine's prefix cache; each tenant gets a salt of its own.
+    `priority_field` is the one of its priority, and `priorities` what it hears for each tier.
+    `capacity` is what one replica can have under way, `None` if that is not known: then nobody waits for it here.
     """
 
     name: DeploymentName
@@ -74,6 +86,12 @@ class DeploymentView(msgspec.Struct, frozen=True, kw_only=True):
     reserved_fields: tuple[str, ...] = ()
     reports_stream_usage: bool = True
     progress_field: str | None = None
+    capacity: Capacity | None = None
+    salt_field: str | None = None
+    priority_field: str | None = None
+    priorities: dict[Tier, int] = {}
+    quarantined: bool = False
+    without: tuple[str, ...] = ()
     replicas: tuple[ReplicaView, ...] = ()
 
 

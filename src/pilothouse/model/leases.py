@@ -33,7 +33,8 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
     instead, so that a worker's `spent` slots are those in use. `mark` is the oldest mark of the reservations that were
     refunded since the last answer. `keep` is what the worker holds unspent and does not give back, `want` what requests
     wait for beside it, `need` the least of that for which a request can go, and `ahead` what the worker would like to
-    have for those to come. The `known_*` are what the last answer said.
+    have for those to come. The `known_*` are what the last answer said; `known_under_way` is the part of `known_spent`
+    of a budget that the ledger did not have then, for it was of requests under way.
     """
 
     limit: SharedLimit
@@ -45,7 +46,7 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
     need: int = 0
     ahead: int = 0
     known_spent: int = 0
-    known_refunded: int = 0
+    known_under_way: int = 0
     known_used: int = 0
     known_returned: int = 0
 

@@ -10,8 +10,9 @@ import msgspec
 
 from pilothouse.model.filters import FilterSpec
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName
+from pilothouse.model.posture import PostureSpec
 from pilothouse.model.requests import Route
-from pilothouse.model.tenants import Price
+from pilothouse.model.tenants import Price, Tier
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,13 @@ class UpstreamSpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"UpstreamSpec({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
 
+class CapacitySpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the operator says one replica can have under way: requests, and tokens in its KV cache."""
+
+    slots: int
+    tokens: int
+
+
 class DeploymentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One deployment of a model. Exactly one of `weights` and `upstream` is set, by the engine's kind.
 
@@ -59,10 +67,11 @@ class DeploymentSpec(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     weights: WeightsSpec | None = None
     upstream: UpstreamSpec | None = None
+    capacity: CapacitySpec | None = None
 
     def digest(self) -> str:
-        """Identity of what a replica runs: sha256 over everything but `replicas`, 64 hexadecimal digits."""
-        pinned = msgspec.structs.replace(self, replicas=0)
+        """Identity of what a replica runs, 64 hexadecimal digits: sha256 over all but `replicas` and `capacity`."""
+        pinned = msgspec.structs.replace(self, replicas=0, capacity=None)
         return hashlib.sha256(msgspec.json.encode(pinned, order="deterministic")).hexdigest()
 
 
@@ -107,6 +116,17 @@ class RoutingSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     pins: dict[str, str] = {}
     """Arm by tenant."""
     workloads: dict[str, PreferenceSpec] = {}
+
+
+class QueueSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The queues before models: how much may wait in each worker, and for how long. `tiers` is shares by tier:
+    what it gets of the capacity when it asks, and what it never has more of."""
+
+    max_waiting: int = 4096
+    max_waiting_tokens: int = 4_000_000
+    max_wait_s: float = 120.0
+    aging_s: float = 10.0
+    tiers: dict[Tier, tuple[float, float]] = {}
 
 
 class SharedLimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,19 +208,42 @@ class GatewaySpec(msgspec.Struct, frozen=True, kw_only=True):
     access_log_sample: float | None = None
     traces: TracesSpec | None = None
     shared_limits: SharedLimitsSpec = SharedLimitsSpec()
+    queue: QueueSpec = QueueSpec()
 
 
 class ControllerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """The control plane's own listener."""
+    """The control plane's own listener, and the URL of its database; `None` is the fleet's own SQLite file."""
 
     listen: ListenAddress
+    database: str | None = None
+
+
+class TokenIssuerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An OpenID Connect issuer whose tokens tenants may send instead of a key.
+
+    Its public keys are at `jwks_url`, or in `jwks_file` (an absolute path). `algorithms` are asymmetric ones only. A
+    claim is named by the way to it, from the outside in. `tenants` maps values of the tenant's claim to tenants, and no
+    other value is accepted; `None`: the value is the tenant's id. `leeway_s` is how far clocks may be apart.
+    """
+
+    issuer: str
+    audiences: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    tenant_claim: tuple[str, ...]
+    jwks_url: str | None = None
+    jwks_file: str | None = None
+    tier_claim: tuple[str, ...] | None = None
+    tenants: dict[str, str] | None = None
+    leeway_s: int = 60
 
 
 class FleetSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole fleet file."""
+    """A whole fleet file. `token_issuers` are whose tokens are accepted beside the fleet's own keys."""
 
     name: FleetName
     models: tuple[ModelSpec, ...]
     gateway: GatewaySpec
     controller: ControllerSpec
+    token_issuers: tuple[TokenIssuerSpec, ...] = ()
+    posture: PostureSpec = PostureSpec()
     filters: tuple[FilterSpec, ...] = ()

@@ -4,6 +4,7 @@ import msgspec
 
 from pilothouse.model.fleet import ReplicaState
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
+from pilothouse.model.posture import Outcome
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +27,22 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     log_tail: tuple[str, ...] = ()
 
 
+class PostureStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What advisories allow one deployment to do, and why.
+
+    `without` are the features whose requests it does not get. `upgrade_to` is the lowest version that clears what acts,
+    `None` if none is known. `feed_age_days` is how old the newest feed of advisories is.
+    """
+
+    deployment: DeploymentName
+    outcome: Outcome
+    headline: str
+    without: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    upgrade_to: str | None = None
+    feed_age_days: int = 0
+
+
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One gateway worker, by the control connection it holds."""
 
@@ -35,7 +52,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole fleet. `ready`: every wanted replica is Ready."""
+    """The whole fleet. `ready`: every wanted replica is Ready, and none of them denied."""
 
     fleet: FleetName
     version: str
@@ -46,6 +63,7 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_version: int
     workers: tuple[WorkerStatus, ...]
     replicas: tuple[ReplicaStatus, ...]
+    postures: tuple[PostureStatus, ...] = ()
 
 
 class ReloadResult(msgspec.Struct, frozen=True, kw_only=True):

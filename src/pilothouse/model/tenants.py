@@ -1,6 +1,7 @@
 """Organisations, tenants and keys: who may ask, for what, and how much.
 
 The request path sees these values only: the database is read by the controller, which publishes a `TenantDirectory`.
+There may be a hundred thousand of them; none can be part of a cycle, so the garbage collector need not look at them.
 """
 
 import enum
@@ -52,7 +53,7 @@ class Period(enum.StrEnum):
     MONTH = "month"
 
 
-class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
+class RateLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """So much per minute, and at most `burst` at once (`None`: a minute's worth).
 
     `borrow`: what others leave unused may be had beyond the limit, as long as nobody waits for it.
@@ -68,7 +69,7 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
         return self.per_minute if self.burst is None else self.burst
 
 
-class BudgetLimit(msgspec.Struct, frozen=True, kw_only=True):
+class BudgetLimit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What may be spent in a day or a month of UTC: tokens, or money in billionths of the price list's currency.
 
     `alarm_ratios` are the shares of it at which an alarm is raised, once in each period.
@@ -80,7 +81,7 @@ class BudgetLimit(msgspec.Struct, frozen=True, kw_only=True):
     alarm_ratios: Annotated[tuple[float, ...], msgspec.Meta(max_length=16)] = (0.8, 1.0)
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The limits of one organisation, tenant or key; what is `None` is not limited at this level."""
 
     requests: RateLimit | None = None
@@ -99,7 +100,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 NO_LIMITS = Limits()
 
 
-class Organisation(msgspec.Struct, frozen=True, kw_only=True):
+class Organisation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who pays. `models` are the public names its tenants may ask for; `None` is all of the fleet."""
 
     id: OrganisationId
@@ -108,7 +109,7 @@ class Organisation(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[ModelName, ...] | None = None
 
 
-class Tenant(msgspec.Struct, frozen=True, kw_only=True):
+class Tenant(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whose traffic is isolated from others'.
 
     `weight` is its share of service against other tenants of its tier; `kv_share` is the largest part of a
@@ -125,7 +126,7 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     kv_share: float = 1.0
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
+class Key(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A credential of a tenant, as the data plane knows it. `digest` is HMAC-SHA-256(pepper, key), 32 bytes.
 
     `networks` are CIDR ranges that it may be used from (`None`: everywhere).

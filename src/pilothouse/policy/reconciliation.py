@@ -35,6 +35,16 @@ def choose(wanted: int, present: Sequence[PresentReplica]) -> Reconciliation:
     return Reconciliation(start=_to_start(wanted, present), drain=tuple(replica.id for replica in drain))
 
 
+def without_starts(step: Reconciliation, present: Sequence[PresentReplica]) -> Reconciliation:
+    """The step for a deployment that may not serve: none is started, and what does not serve yet is not waited for.
+
+    Those that are Ready stay as they are, so that they finish their turns, and serve again once they may.
+    """
+    kept = (ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.STOPPED)
+    idle = tuple(each.id for each in present if each.state not in kept and each.id not in step.drain)
+    return Reconciliation(drain=(*step.drain, *idle))
+
+
 def _to_drain(wanted: int, present: Sequence[PresentReplica]) -> list[PresentReplica]:
     live = [replica for replica in present if replica.state not in (ReplicaState.DRAINING, ReplicaState.STOPPED)]
     current = [replica for replica in live if replica.current]

@@ -14,6 +14,7 @@ from pilothouse.model.ledger import LedgerRow, UsageBy, UsageRow
 from pilothouse.model.units import SECOND, WallNs
 from pilothouse.store.database import DatabasePlace, database_errors, open_database
 from pilothouse.store.tables import ledger
+from pilothouse.store.tenant_usage import MAX_RESULTS, BucketSum, UsageQuery
 
 MAX_BATCH = 500
 """Rows in one statement: 18 columns each stay below SQLite's 32,766 parameters."""
@@ -60,8 +61,7 @@ class Ledger:
     ) -> tuple[UsageRow, ...]:
         """Turns added up by some of their properties, in the order of these. Days are of UTC and both included."""
         columns = [ledger.c[each].label(each.value) for each in by]
-        sums = [sa.cast(sa.func.coalesce(sa.func.sum(ledger.c[name]), 0), sa.BigInteger).label(name) for name in _SUMS]
-        query = sa.select(*columns, sa.func.count().label("turns"), *sums)
+        query = sa.select(*columns, sa.func.count().label("turns"), *_sums())
         if columns:
             query = query.group_by(*columns).order_by(*columns)
         if first_day is not None:
@@ -72,6 +72,27 @@ class Ledger:
             query = query.where(ledger.c.tenant == tenant)
         with database_errors(self._place), self._engine.connect() as connection:
             return tuple(msgspec.convert(dict(row), UsageRow) for row in connection.execute(query).mappings())
+
+    def tenant_usage(self, query: UsageQuery) -> tuple[BucketSum, ...]:
+        """What a page of a tenant's usage is made of: turns by the bucket they began in, and by the query's groups.
+
+        At most `MAX_RESULTS` and one more.
+        """
+        start, end = query.start_s * SECOND, query.page_end_s * SECOND
+        bucket = ((ledger.c.started_at - start) // (query.width_s * SECOND)).label("bucket")
+        groups = [bucket, *(ledger.c[name].label(name) for name in query.groups)]
+        asked = sa.select(*groups, sa.func.count().label("turns"), *_sums()).where(
+            ledger.c.tenant == query.tenant,
+            ledger.c.started_at >= start,
+            ledger.c.started_at < end,
+            ledger.c.day.between(_day(WallNs(start)), _day(WallNs(max(start, end - 1)))),
+        )
+        for column, chosen in ((ledger.c.model, query.models), (ledger.c.key, query.keys)):
+            if chosen is not None:
+                asked = asked.where(column.in_(chosen))
+        asked = asked.group_by(*groups).order_by(*groups).limit(MAX_RESULTS + 1)
+        with database_errors(self._place), self._engine.connect() as connection:
+            return tuple(msgspec.convert(dict(row), BucketSum) for row in connection.execute(asked).mappings())
 
     def spent_since(self, start: WallNs, column: str) -> dict[str, tuple[int, int]]:
         """Tokens and billionths of money spent by the turns that began since `start`, for each value of a column.
@@ -102,6 +123,10 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _sums() -> list[sa.Label[int]]:
+    return [sa.cast(sa.func.coalesce(sa.func.sum(ledger.c[name]), 0), sa.BigInteger).label(name) for name in _SUMS]
 
 
 def _day(at: WallNs) -> str:

@@ -113,7 +113,7 @@ def _arguments(report: LeaseReport) -> list[str | int]:
         report.need,
         report.ahead,
         report.known_spent,
-        report.known_refunded,
+        report.known_under_way,
         report.known_used,
         report.known_returned,
     ]

@@ -102,6 +102,25 @@ class TenantStore:
         with self._reading() as connection:
             return _version(connection)
 
+    def budgets(self) -> TenantDirectory:
+        """Of the directory only what has budgets of its own."""
+        with self._reading() as connection:
+            decode = _Interning()
+
+            def having(table: sa.Table, shape: type[Any]) -> tuple[Any, ...]:
+                query = sa.select(table).where(table.c.limits.not_like('%"budgets":[]%'))
+                if "revoked_at" in table.c:
+                    query = query.where(table.c.revoked_at.is_(None))
+                found = (decode(row, shape) for row in connection.execute(query))
+                return tuple(each for each in found if each.limits.budgets)
+
+            return TenantDirectory(
+                version=_version(connection),
+                organisations=having(tables.organisations, Organisation),
+                tenants=having(tables.tenants, Tenant),
+                keys=having(tables.keys, Key),
+            )
+
     def directory(self) -> TenantDirectory:
         """What the data plane has to know: nothing of what is revoked. Expired keys are in it, to be told so.
 

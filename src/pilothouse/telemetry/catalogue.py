@@ -156,6 +156,31 @@ UPSTREAM_CONNECTIONS = _worker(
     "Open connections to a replica, in use or kept alive.",
     "replica",
 )  # fmt: skip
+QUEUE_WAITING = _worker(
+    "pilothouse_queue_waiting", Kind.GAUGE,
+    "Requests that wait in the gateway for a place at a model.",
+    "model",
+)  # fmt: skip
+QUEUE_WAIT = _worker(
+    "pilothouse_queue_wait_seconds", Kind.HISTOGRAM,
+    "Time that a request waited in the gateway for a place at a model; those that found one at once are not counted.",
+    "model", bounds=TIME_TO_FIRST_TOKEN_BOUNDS,
+)  # fmt: skip
+PREEMPTIONS = _worker(
+    "pilothouse_preemptions_total", Kind.COUNTER,
+    "Requests that lost their place to a more urgent tier before a byte of their answer was sent.",
+    "model",
+)  # fmt: skip
+ESTIMATED_TOKENS = _worker(
+    "pilothouse_estimated_tokens_total", Kind.COUNTER,
+    "Input tokens, as the engines counted them, of the requests whose estimate was compared with that.",
+    "model",
+)  # fmt: skip
+ESTIMATE_ERROR = _worker(
+    "pilothouse_estimate_error_tokens_total", Kind.COUNTER,
+    "Tokens that those estimates were off, either way; over pilothouse_estimated_tokens_total it is the mean error.",
+    "model",
+)  # fmt: skip
 SERIES_DROPPED = _worker(
     "pilothouse_metrics_series_dropped_total", Kind.COUNTER,
     "Series that a worker asked for when its board was full; their counts are under labels of the value other.",
@@ -182,6 +207,15 @@ REPLICA_RESTARTS = _controller(
     "Times that a replica's process ended unasked and was started again.",
     "replica",
 )  # fmt: skip
+DEPLOYMENT_POSTURE = _controller(
+    "pilothouse_deployment_posture", Kind.GAUGE,
+    "1 for what advisories allow a deployment to do (allowed, warned, allowed-without, denied), 0 for the others.",
+    "deployment", "state",
+)  # fmt: skip
+ADVISORY_FEED_AGE = _controller(
+    "pilothouse_advisory_feed_age_seconds", Kind.GAUGE,
+    "Age of the newest feed of advisories, in whole days. It is absent where no advisory can apply.",
+)  # fmt: skip
 ENGINE_REQUESTS_RUNNING = _controller(
     "pilothouse_engine_requests_running", Kind.GAUGE,
     "Requests in the engine's batch, as the engine says.",
@@ -201,7 +235,8 @@ ENGINE_KV_USAGE = _controller(
 METRICS = (
     REQUESTS, REQUEST_DURATION, TIME_TO_FIRST_TOKEN, INTER_TOKEN_LATENCY, OVERHEAD, IN_FLIGHT_REQUESTS,
     IN_FLIGHT_TOKENS, TOKENS, CLIENT_DISCONNECTS, UPSTREAM_RETRIES, FILTER_MATCHES, CONNECTIONS,
-    UPSTREAM_CONNECTIONS, SERIES_DROPPED,
+    UPSTREAM_CONNECTIONS, QUEUE_WAITING, QUEUE_WAIT, PREEMPTIONS, ESTIMATED_TOKENS, ESTIMATE_ERROR, SERIES_DROPPED,
     SNAPSHOT_VERSION, WORKERS, BOARD_PROBLEMS, BUILD_INFO, REPLICA_STATE, REPLICA_RESTARTS,
+    DEPLOYMENT_POSTURE, ADVISORY_FEED_AGE,
     ENGINE_REQUESTS_RUNNING, ENGINE_REQUESTS_WAITING, ENGINE_KV_USAGE,
 )  # fmt: skip

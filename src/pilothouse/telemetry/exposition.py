@@ -9,12 +9,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.utils import floatToGoString
 
 from pilothouse.model.fleet import ReplicaState
+from pilothouse.model.posture import Outcome
 from pilothouse.model.status import FleetStatus, ReplicaStatus
 from pilothouse.telemetry import catalogue
 from pilothouse.telemetry.board import Boards, Sample
 from pilothouse.telemetry.board_layout import Kind
 from pilothouse.telemetry.catalogue import MetricSpec, Source
 
+SECONDS_PER_DAY = 86_400
 OPENMETRICS = "application/openmetrics-text"
 
 
@@ -105,6 +107,17 @@ def _controller_families(boards: Boards, status: FleetStatus, unusable: int) -> 
         ),
     )
     yield _family(catalogue.REPLICA_RESTARTS, (([replica.id], replica.restarts) for replica in replicas))
+    yield _family(
+        catalogue.DEPLOYMENT_POSTURE,
+        (
+            ([each.deployment, outcome.value], float(each.outcome is outcome))
+            for each in status.postures
+            for outcome in Outcome
+            if outcome is not Outcome.NOT_APPLICABLE
+        ),
+    )
+    ages = [each.feed_age_days * SECONDS_PER_DAY for each in status.postures]
+    yield _family(catalogue.ADVISORY_FEED_AGE, [((), max(ages))] if ages else [])
     yield _engine_family(catalogue.ENGINE_REQUESTS_RUNNING, ((r, r.requests_running) for r in replicas))
     yield _engine_family(catalogue.ENGINE_REQUESTS_WAITING, ((r, r.requests_waiting) for r in replicas))
     yield _engine_family(catalogue.ENGINE_KV_USAGE, ((r, r.kv_usage_ratio) for r in replicas))

@@ -21,7 +21,7 @@ LARGE_BODY_BYTES = 32 * 1024
 MAX_CHOICES = 128
 """As many answers to one request as OpenAI allows; what more a request asks for does not weigh more."""
 
-_USAGE_ASKED = b'"stream_options":{"include_usage":true}'
+_USAGE_ASKED = b'"stream_options":{"include_usage":true},'
 _OUTPUT_LIMIT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 _KEY = re.compile(rb'[ \t\n\r]*"((?:[^"\\]|\\.)*)"[ \t\n\r]*:[ \t\n\r]*', re.DOTALL)
@@ -223,20 +223,22 @@ def additions(body: InferenceBody, route: Route, deployment: DeploymentView) -> 
     )
 
 
-def for_engine(body: InferenceBody, deployment: DeploymentView, added: Additions = NOTHING) -> bytes:
+def for_engine(body: InferenceBody, deployment: DeploymentView, added: Additions = NOTHING, ours: bytes = b"") -> bytes:
     """The body to send to an engine: the client's own bytes unless a field has to change.
 
-    The model gets the name under which the deployment serves it, and the engine's internal fields are taken out.
+    The model gets the name under which the deployment serves it, and the engine's internal fields are taken out. `ours`
+    are members that the gateway puts in their place (JSON, each with a comma behind it).
     Raises msgspec.DecodeError where that needs a field's whole text and a long string in it is invalid.
     """
     fields, served_model = body.fields, deployment.served_model
     renamed = served_model is not None and served_model != body.model
     if not renamed and not added.stream and not added.progress and fields.keys().isdisjoint(deployment.reserved_fields):
-        if not added.usage:
+        if not added.usage and not ours:
             return body.data
-        if "stream_options" not in fields:
+        if not added.usage or "stream_options" not in fields:
             opening = body.data.index(b"{") + 1
-            return b"{%b,%b" % (_USAGE_ASKED, body.data[opening:])
+            usage = _USAGE_ASKED if added.usage else b""
+            return b"{%b%b%b" % (ours, usage, body.data[opening:])
     fields = body.whole_fields()
     edited: dict[str, object] = {name: raw for name, raw in fields.items() if name not in deployment.reserved_fields}
     if renamed:
@@ -248,4 +250,5 @@ def for_engine(body: InferenceBody, deployment: DeploymentView, added: Additions
     if added.usage:
         options = _decode_any(fields["stream_options"]) if "stream_options" in fields else None
         edited["stream_options"] = {**(options or {}), "include_usage": True}
-    return _encode(edited)
+    encoded = _encode(edited)
+    return b"{%b%b" % (ours, encoded[1:]) if ours else encoded

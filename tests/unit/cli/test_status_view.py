@@ -1,10 +1,12 @@
+import msgspec
 import pytest
 from rich.console import Console
 
 from pilothouse.cli.status import details, duration, headline, replica_table
 from pilothouse.model.fleet import ReplicaState
 from pilothouse.model.ids import DeploymentName, FleetName, ModelName, ReplicaId
-from pilothouse.model.status import FleetStatus, ReplicaStatus, WorkerStatus
+from pilothouse.model.posture import Outcome
+from pilothouse.model.status import FleetStatus, PostureStatus, ReplicaStatus, WorkerStatus
 
 
 def replica(
@@ -68,6 +70,16 @@ def test_a_fleet_that_is_not_ready_says_how_far_it_is_and_why() -> None:
     assert "1 of 2 replicas ready" in text
     assert "smollm2-1: exit code 1 [red]bad[/]\n  no model" in text
     assert "\x1b" not in text
+
+
+def test_what_advisories_take_away() -> None:
+    denied = PostureStatus(
+        deployment=DeploymentName("smollm2"), outcome=Outcome.DENIED, headline="denied; x 1", reasons=("denies CVE-1",)
+    )
+    found = msgspec.structs.replace(fleet(replica(0, ReplicaState.READY)), ready=False, postures=(denied,))
+    text = rendered(found)
+    assert "1 of 1 replicas ready, quarantined: smollm2" in text
+    assert "posture of smollm2: denied; x 1\n  denies CVE-1" in text
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,12 @@ _deployments = st.fixed_dictionaries(
             st.fixed_dictionaries({"name": st.just("fake")}, optional={"version": _names, "args": _arguments}),
         )
     },
-    optional={"weights": _weights, "upstream": _upstreams, "replicas": st.integers(0, 9)},
+    optional={
+        "weights": _weights,
+        "upstream": _upstreams,
+        "replicas": st.integers(0, 9),
+        "capacity": st.fixed_dictionaries({"slots": st.integers(1, 99), "tokens": st.integers(1, 2**30)}),
+    },
 )
 
 
@@ -120,11 +125,19 @@ def fleet_files(draw: st.DrawFn) -> dict[str, Any]:
     file: dict[str, Any] = {"models": {}}
     for number, (name, deployments) in enumerate(models.items()):
         named = [{"name": f"d{number}.{index}", **each} for index, each in enumerate(deployments)]
-        file["models"][name] = {"deployments": named} if draw(st.booleans()) else SOURCE
+        priced = {"price": {"input": draw(st.floats(0, 99)), "output": 1.5}} if draw(st.booleans()) else {}
+        file["models"][name] = {"deployments": named, **priced} if draw(st.booleans()) else SOURCE
     if draw(st.booleans()):
         file["gateway"] = {
             "limits": {"idle_timeout_s": draw(st.floats(1e-9, 1e5)), "max_body_bytes": draw(st.integers(1, 2**40))}
         }
+        if draw(st.booleans()):
+            file["gateway"] |= {
+                "shared_limits": {"redis": "${env:KEY}", "when_unavailable": "closed"},
+                "queue": {"max_wait_s": draw(st.floats(0.1, 99)), "tiers": {"batch": {"guarantee": 0.2}}},
+            }
+    if draw(st.booleans()):
+        file["controller"] = {"database": "${env:KEY}"}
     if draw(st.booleans()):
         file["fleet"] = draw(st.sampled_from(["a", "7", "on-call", "0x1f", "null"]))
     return file

@@ -164,7 +164,7 @@ fleet.yaml:10: models.z.deployments[1].weights.sha256: a whole repository has no
 or pin a commit as the revision
 fleet.yaml:10: models.z.deployments[1].weights.sha256: must be a text, not a whole number; put it in quotes
 fleet.yaml:11: models.z.deployments[2].engine.args.key: ${env:...} and ${file:...} are for secrets alone: \
-upstream.api_key and filters.NAME.hash_key
+upstream.api_key, gateway.shared_limits.redis, controller.database and filters.NAME.hash_key
 fleet.yaml:11: models.z.deployments[2].replicas: must be at least 0
 fleet.yaml:12: gateway: has no value: give it one, or remove the key
 fleet.yaml:13: gatway: unknown key (did you mean 'gateway'?)

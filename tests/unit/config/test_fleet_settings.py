@@ -17,7 +17,7 @@ def test_the_settings_are_the_single_values_outside_of_models() -> None:
     assert variables["PILOTHOUSE_GATEWAY_LIMITS_MAX_BODY_BYTES"] == "gateway.limits.max_body_bytes"
     assert variables["PILOTHOUSE_CONTROLLER_LISTEN"] == "controller.listen"
     assert variables["PILOTHOUSE_SIMULATE_WORKLOAD_RATE_PER_S"] == "simulate.workload.rate_per_s"
-    assert len(variables) == len(settings()) == 46
+    assert len(variables) == len(settings()) == 50
 
 
 def test_values_take_the_type_of_their_setting() -> None:

@@ -30,7 +30,7 @@ def replica(deployment: DeploymentSpec, index: int = 0) -> Replica:
 
 
 def build(spec: FleetSpec, *replicas: Replica) -> FleetSnapshot:
-    return snapshots.build(spec, replicas, CREATED, version=3)
+    return snapshots.build(spec, replicas, CREATED, lambda _: None, version=3)
 
 
 def test_models_and_deployments_are_in_the_files_order_with_their_drivers_facts(

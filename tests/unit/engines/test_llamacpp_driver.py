@@ -64,6 +64,23 @@ def test_embeddings_are_a_route_only_where_they_are_turned_on(make_deployment: M
     assert set(DRIVER.routes(embedding)) == generating | {Route.EMBEDDINGS}
 
 
+@pytest.mark.parametrize(
+    ("version", "build"),
+    [
+        ("2026.10.11549", "11549"),
+        ("2026.4.8672.1", "8672"),
+        ("0.2.14", "0.2.14"),  # of no known build
+        ("2026.10.11549rc1", "2026.10.11549rc1"),
+    ],
+)
+def test_advisories_are_held_against_the_build_inside_the_package(
+    make_deployment: MakeDeployment, version: str, build: str
+) -> None:
+    deployment = make_deployment("llamacpp", weights="file:/w/m.gguf")
+    pinned = msgspec.structs.replace(deployment, engine=msgspec.structs.replace(deployment.engine, version=version))
+    assert DRIVER.advisory_version(pinned) == build
+
+
 def test_weights_are_needed_and_an_upstream_is_not(make_deployment: MakeDeployment) -> None:
     problems = DRIVER.check(make_deployment("llamacpp", url="http://a.example", args={"paralel": 1}))
     assert [problem.path for problem in problems] == [("engine", "args", "paralel"), ("weights",), ("upstream",)]

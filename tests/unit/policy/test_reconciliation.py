@@ -2,7 +2,7 @@ import pytest
 
 from pilothouse.model.fleet import ReplicaState
 from pilothouse.model.ids import ReplicaId
-from pilothouse.policy.reconciliation import PresentReplica, Reconciliation, choose
+from pilothouse.policy.reconciliation import PresentReplica, Reconciliation, choose, without_starts
 
 READY, LOADING, FAILED = ReplicaState.READY, ReplicaState.LOADING, ReplicaState.FAILED
 DRAINING, STOPPED = ReplicaState.DRAINING, ReplicaState.STOPPED
@@ -65,3 +65,9 @@ def step(start: tuple[int, ...] = (), drain: tuple[str, ...] = ()) -> Reconcilia
 )
 def test_the_next_steps(wanted: int, present: list[PresentReplica], expected: Reconciliation) -> None:
     assert choose(wanted, present) == expected
+
+
+def test_of_a_deployment_that_may_not_serve_none_is_started_and_what_is_ready_stays() -> None:
+    present = [new(0), new(1, LOADING), new(2, FAILED), new(3, DRAINING), old(4)]
+    found = without_starts(step(start=(5,), drain=("a-2", "a-4")), present)
+    assert found == step(drain=("a-2", "a-4", "a-1"))

@@ -9,6 +9,7 @@ from pilothouse.telemetry.catalogue import METRICS, MetricSpec, Source
 
 UNITS = ("_seconds", "_bytes", "_ratio", "_total", "_info")
 COUNTS_OF_THINGS = {
+    "pilothouse_queue_waiting",
     "pilothouse_in_flight_requests",
     "pilothouse_in_flight_tokens",
     "pilothouse_connections",
@@ -17,6 +18,7 @@ COUNTS_OF_THINGS = {
     "pilothouse_workers",
     "pilothouse_board_problems",
     "pilothouse_replica_state",
+    "pilothouse_deployment_posture",
     "pilothouse_engine_requests_running",
     "pilothouse_engine_requests_waiting",
 }

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pilothouse.model.errors import Refusal
+from pilothouse.model.fleet import Capacity
 from pilothouse.model.tenants import Tier
 from pilothouse.model.units import SECOND, DurationNs
 from pilothouse.policy.fairness.fairness_core import FairCounters
@@ -61,13 +62,6 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting_tokens: int = 4_000_000
     max_wait_ns: DurationNs = DurationNs(120 * SECOND)
     aging_ns: DurationNs = DurationNs(10 * SECOND)
-
-
-class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a deployment can have under way: requests, and tokens in its KV caches."""
-
-    slots: int
-    tokens: int
 
 
 class Dispatch(msgspec.Struct, frozen=True, kw_only=True):

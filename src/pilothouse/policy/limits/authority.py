@@ -24,6 +24,10 @@ AHEAD_SHARE = 8
 """A worker gets at most an eighth of what is left ahead of its requests: a limit that runs out is not hoarded."""
 
 
+AWAY_TERMS = 12
+"""How long what a worker was charged is known after its lease has ended: a minute."""
+
+
 class _Lease:
     __slots__ = ("expires_at", "held", "refunded", "spent")
 
@@ -35,15 +39,25 @@ class _Lease:
 
 
 class _LimitState:
-    """`used` is a rate's theoretical arrival time in microseconds, of other limits what is used of them."""
+    """`used` is a rate's theoretical arrival time in microseconds, of other limits what is used of them.
 
-    __slots__ = ("leases", "period", "returned", "used")
+    `charged` is by how much this memory has moved a rate's time: charges less refunds.
+    """
+
+    __slots__ = ("charged", "leases", "period", "returned", "used")
 
     def __init__(self) -> None:
         self.used = 0
+        self.charged = 0
         self.returned = 0
         self.period = 0
         self.leases: dict[str, _Lease] = {}
+
+    def charge(self, tokens: int, per_minute: int, now_us: int) -> None:
+        """Take so much from a rate."""
+        time = _charge(tokens, per_minute)
+        self.used = max(self.used, now_us) + time
+        self.charged += time
 
 
 class LeaseAuthority:
@@ -75,22 +89,25 @@ class LeaseAuthority:
         state = self._states.get(limit.name)
         if state is None:
             state = self._states[limit.name] = _LimitState()
-        _expire(state, limit, now_us)
+        _expire(state, limit, now_us, self.term_us)
         if limit.period > state.period:
             state.period = limit.period
             state.used = 0
+            # What was held by workers that are away was of the period before, and so is what they did not spend of it.
+            state.leases = {name: lease for name, lease in state.leases.items() if lease.expires_at > now_us}
         lease = state.leases.get(worker)
         if lease is None:
             lease = state.leases[worker] = _meet(report, was_lost=was_lost)
         if was_lost and limit.kind is LimitKind.RATE:
-            state.used = max(state.used, report.known_used)
+            # All that this memory has charged came after what the earlier one told this worker.
+            state.used = max(state.used, report.known_used + state.charged)
             state.returned = max(state.returned, report.known_returned)
         spent = report.spent - lease.spent
         lease.spent = report.spent
         lease.held = max(0, min(lease.held - spent, report.keep))
         if limit.kind is LimitKind.RATE:
             if spent > 0:
-                state.used = max(state.used, now_us) + _charge(spent, limit.limit)
+                state.charge(spent, limit.limit, now_us)
             _refund(state, lease, report, now_us)
         else:
             state.used += spent
@@ -105,6 +122,8 @@ class LeaseAuthority:
                 granted += max(0, min(report.ahead, (free - granted) // AHEAD_SHARE))
             lease.held += granted
             free -= granted
+        else:
+            free = 0
         lease.expires_at = now_us + self.term_us
         return LeaseAnswer(
             name=limit.name,
@@ -132,27 +151,39 @@ class LeaseAuthority:
 
 
 def _meet(report: LeaseReport, *, was_lost: bool) -> _Lease:
-    """A worker without a lease: a new one, one whose lease has ended, or one of before the memory was lost."""
+    """A worker without a lease: a new one, one that was away for long, or one of before the memory was lost.
+
+    What it refunds with its first report is not given back: it may have been already, and the answer was lost.
+    """
     if report.limit.kind is LimitKind.SLOTS:
         return _Lease(0, 0, report.keep + report.spent)
     if was_lost:
-        unreported = max(0, report.spent - report.known_spent)
-        return _Lease(report.known_spent, report.known_refunded, report.keep + unreported)
-    # When its lease ended, all that it held was charged.
-    return _Lease(report.spent, report.known_refunded, report.keep)
+        # Of a budget the ledger had what was of requests that had ended.
+        charged = report.known_spent - report.known_under_way
+        return _Lease(charged, report.refunded, report.keep + max(0, report.spent - charged))
+    return _Lease(report.spent, report.refunded, report.keep)
 
 
-def _expire(state: _LimitState, limit: SharedLimit, now_us: int) -> None:
-    """Of a worker that is not heard of any more all that it held counts as spent; its slots are free."""
+def _expire(state: _LimitState, limit: SharedLimit, now_us: int, term_us: int) -> None:
+    """Of a worker that is not heard of any more all that it held counts as spent; its slots are free.
+
+    What it was charged is known for a while longer: if it comes back, what it had reported is not counted again.
+    """
     for worker, lease in list(state.leases.items()):
-        if lease.expires_at <= now_us:
+        if lease.expires_at > now_us:
+            continue
+        if limit.kind is LimitKind.SLOTS:
+            state.used -= lease.spent
             del state.leases[worker]
-            if limit.kind is LimitKind.SLOTS:
-                state.used -= lease.spent
-            elif limit.kind is LimitKind.BUDGET:
-                state.used += lease.held
-            elif lease.held:
-                state.used = max(state.used, now_us) + _charge(lease.held, limit.limit)
+            continue
+        if limit.kind is LimitKind.BUDGET:
+            state.used += lease.held
+        elif lease.held:
+            state.charge(lease.held, limit.limit, now_us)
+        lease.spent += lease.held
+        lease.held = 0
+        if lease.expires_at + AWAY_TERMS * term_us <= now_us:
+            del state.leases[worker]
 
 
 def _refund(state: _LimitState, lease: _Lease, report: LeaseReport, now_us: int) -> None:
@@ -163,6 +194,7 @@ def _refund(state: _LimitState, lease: _Lease, report: LeaseReport, now_us: int)
         back = min(refunded * MINUTE_US // report.limit.limit, report.mark - state.returned - now_us)
         if back > 0:
             state.used -= back
+            state.charged -= back
             state.returned += back
 
 

@@ -4,7 +4,6 @@ A reservation of `max_tokens` would lock up what is never used, and clients that
 """
 
 import math
-from collections import OrderedDict
 
 QUANTILE = 0.9
 """Nine of ten requests generate at most what was reserved for them; what the tenth owes is settled at its end."""
@@ -13,7 +12,9 @@ PRIOR_TOKENS = 256
 """Before anything is known: the mean output of the public arena trace (1,500 requests of 27 clients)."""
 
 MAX_LEARNED = 50_000
-"""Pairs of tenant and model whose quantile is kept, the least recently used forgotten: about 10 MB."""
+"""Pairs of tenant and model whose quantile is kept, the oldest forgotten first: about 10 MB."""
+
+_MODEL_EVERY = 8  # observations of a tenant of which the model learns one: it has many tenants
 
 _GAIN = 6.0  # of the falling step; 1 / density of exponential lengths at the quantile, on the logarithmic scale
 _LEAST_STEP = 0.05  # so that it goes on following a tenant whose requests change
@@ -32,7 +33,7 @@ class ExpectedOutput:
     def __init__(self, quantile: float = QUANTILE, max_learned: int = MAX_LEARNED) -> None:
         self._quantile = quantile
         self._max_learned = max_learned
-        self._learned: OrderedDict[tuple[str, str], _Quantile] = OrderedDict()
+        self._learned: dict[tuple[str, str], _Quantile] = {}
 
     def expect(self, tenant: str, model: str, max_tokens: int | None, choices: int = 1) -> int:
         """Tokens to reserve for a request's output, at least 1.
@@ -51,29 +52,32 @@ class ExpectedOutput:
         Of a request that was cut off only the least that it would have generated is known. Otherwise a client could
         teach a low quantile with requests for one token.
         """
-        for pair in ((tenant, model), ("", model)):
-            learned = self._learned.get(pair)
-            if learned is None:
-                learned = self._learned[pair] = _Quantile()
-                if len(self._learned) > self._max_learned:
-                    self._learned.popitem(last=False)
-            else:
-                self._learned.move_to_end(pair)
-            learned.observe(output_tokens / choices, self._quantile, cut_off=cut_off)
+        tokens, pair = output_tokens / choices, (tenant, model)
+        learned = self._learned.get(pair) or self._begin(pair)
+        if learned.observations % _MODEL_EVERY == 0:
+            of_model = self._learned.get(("", model)) or self._begin(("", model))
+            of_model.observe(tokens, self._quantile, cut_off=cut_off)
+        learned.observe(tokens, self._quantile, cut_off=cut_off)
+
+    def _begin(self, pair: tuple[str, str]) -> "_Quantile":
+        if len(self._learned) >= self._max_learned:
+            del self._learned[next(iter(self._learned))]
+        learned = self._learned[pair] = _Quantile()
+        return learned
 
 
 class _Quantile:
-    __slots__ = ("_observations", "tokens")
+    __slots__ = ("observations", "tokens")
 
     def __init__(self) -> None:
         self.tokens = float(PRIOR_TOKENS)
-        self._observations = 0
+        self.observations = 0
 
     def observe(self, tokens: float, quantile: float, *, cut_off: bool) -> None:
         if cut_off and tokens <= self.tokens:
             return
-        self._observations += 1
-        step = max(_LEAST_STEP, min(1.0, _GAIN / self._observations))
+        self.observations += 1
+        step = max(_LEAST_STEP, min(1.0, _GAIN / self.observations))
         if tokens > self.tokens:
             # Never further than the observation itself: one outlier would be forgotten slowly.
             self.tokens = min(tokens, self.tokens * (1.0 + step * quantile))

@@ -65,10 +65,14 @@ class Lease:
         "_drains_at",
         "_followed_at",
         "_followed_spent",
+        "_is_fresh",
+        "_known_under_way",
         "_last",
         "_pace",
         "_refund_mark",
+        "_reported_asked",
         "_reported_mark",
+        "_reported_under_way",
         "_spec",
         "asked",
         "credit",
@@ -82,6 +86,7 @@ class Lease:
         "refunded",
         "spare",
         "spent",
+        "under_way",
         "window",
     )
 
@@ -94,11 +99,16 @@ class Lease:
         self.credit = 0
         self.expires_at = 0
         self.spent = 0
+        self.under_way = 0  # of a budget: what requests under way have reserved
+        self._reported_under_way = 0
+        self._known_under_way = 0
         self.refunded = 0
         self.mark = Mark(0)
         self._reported_mark = self.mark
         self.left = 0
         self.asked = 0
+        self._reported_asked = 0
+        self._is_fresh = False  # the last report was answered
         self.least_asked = 0
         self.spare: Spare | None = None
         self._refund_mark = _NO_MARK
@@ -119,6 +129,7 @@ class Lease:
         starts, self.period_ends = period_of(self._spec.period, WallNs(wall))
         self.limit = msgspec.structs.replace(self.limit, period=starts)
         self._last = msgspec.structs.replace(self._last, used=0)
+        self.under_way = self._reported_under_way = self._known_under_way = 0
 
     def change(self, spec: RateLimit | BudgetLimit | int) -> None:
         """Go on under another limit."""
@@ -152,8 +163,12 @@ class Lease:
 
     @property
     def has_unreported(self) -> bool:
-        """Whether the authority does not know yet what was spent."""
-        return self.spent != self._last.spent or self.refunded != self._last.refunded
+        """Whether the authority does not know yet what was spent, and what of it is in the ledger."""
+        return (
+            self.spent != self._last.spent
+            or self.refunded != self._last.refunded
+            or self.under_way != self._known_under_way
+        )
 
     def is_known(self, now: int) -> bool:
         """Whether an authority that has lost its memory needs to be told of it."""
@@ -162,7 +177,7 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether the authority counts something as this worker's."""
-        return self.credit > 0 or (self.limit.kind is LimitKind.SLOTS and self.spent > 0)
+        return self.credit > 0 or self.under_way > 0 or (self.limit.kind is LimitKind.SLOTS and self.spent > 0)
 
     @property
     def _ahead(self) -> int:
@@ -172,6 +187,8 @@ class Lease:
         """What to tell the authority. What is not kept is not spent from here on either."""
         self.mark.reported = True
         self._reported_mark = self.mark
+        self._reported_asked = self.asked
+        self._reported_under_way = self.under_way
         self.mark = Mark(self.mark.value)
         self.credit = min(self.credit, max(self.asked, self._ahead) if now < self.expires_at else 0)
         if self.asked and self.credit < self.least_asked:
@@ -189,7 +206,7 @@ class Lease:
             need=self.least_asked if self.asked else 0,
             ahead=max(0, self._ahead - self.credit - want),
             known_spent=self._last.spent,
-            known_refunded=self._last.refunded,
+            known_under_way=self._known_under_way,
             known_used=self._last.used,
             known_returned=self._last.returned,
         )
@@ -200,13 +217,29 @@ class Lease:
         self.expires_at = sent_at + settings.term - settings.margin
         self._reported_mark.value = self.mark.value = answer.used + answer.returned
         self.left = answer.left
-        self.asked = 0
+        self._have_been_told()
+        self._is_fresh = True
         self.spare = None
         if self.limit.kind is LimitKind.RATE:
             self._drains_at = sent_at + (answer.used - answered_us) * 1000
         self._last = answer
+        self._known_under_way = self._reported_under_way
         if answer.refunded == self.refunded:
             self._refund_mark = _NO_MARK
+
+    def unanswered(self) -> None:
+        """There was no answer to the report."""
+        self._is_fresh = False
+        self._have_been_told()
+
+    def _have_been_told(self) -> None:
+        # Who asked since the report waits for the next one.
+        self.asked -= self._reported_asked
+        self._reported_asked = 0
+
+    def may_have_more(self, amount: int) -> bool:
+        """Whether the authority, by its last answer, can give so much; not if it did not answer."""
+        return self._is_fresh and max(0, self.credit) + self.left >= amount
 
     def shortage(self, amount: int, now: int, wall: int) -> LimitRefusal:
         """Why a request for `amount` is refused after the authority was asked."""

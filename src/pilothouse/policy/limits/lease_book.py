@@ -75,6 +75,9 @@ class LeaseBook(PlanBook["_Leases", LeasedPlan]):
 
     def unanswered(self, now: int) -> None:
         """The authority did not answer what was collected. The next collection tells it again."""
+        for lease in self._sent.values():
+            lease.unanswered()
+        self._sent = {}
         for plan in self._touched:
             plan.fall_back(now)
 

@@ -1,7 +1,7 @@
 """All limits of one key when workers share them: the counterpart of `LimitPlan`, from what this worker holds.
 
 A request that this worker has no credit for is not refused: the authority may have more. `reserve` then answers `ASK`,
-the request waits for one exchange with the authority, and is tried once more with `asked=True`.
+the request waits for one exchange with the authority, and is tried once more with `asked=True`. That seldom asks again.
 """
 
 import enum
@@ -23,14 +23,15 @@ class Ask(enum.Enum):
 
 ASK: Final = Ask.ASK
 
+_TOKENS = 3
 _AMOUNT_INDEX = {
     Window.REQUESTS: 0,
     Window.INPUT_TOKENS: 1,
     Window.OUTPUT_TOKENS: 2,
-    Window.TOTAL_TOKENS: 3,
+    Window.TOTAL_TOKENS: _TOKENS,
     Window.CONCURRENCY: 0,
-    Window.TOKENS_PER_DAY: 3,
-    Window.TOKENS_PER_MONTH: 3,
+    Window.TOKENS_PER_DAY: _TOKENS,
+    Window.TOKENS_PER_MONTH: _TOKENS,
     Window.MONEY_PER_DAY: 4,
     Window.MONEY_PER_MONTH: 4,
 }
@@ -42,13 +43,31 @@ class LeasedPlan:
     It puts itself into `touched` when there may be something to tell the authority.
     """
 
-    __slots__ = ("_output_capacity", "_settings", "_total_capacity", "_touched", "leases", "scope")
+    __slots__ = (
+        "_amounts",
+        "_budgets",
+        "_output_capacity",
+        "_settings",
+        "_slots",
+        "_total_capacity",
+        "_touched",
+        "leases",
+        "scope",
+    )
 
     def __init__(
         self, leases: Sequence[Lease], settings: LeaseSettings, touched: "set[LeasedPlan]", *, scope: str
     ) -> None:
         self.scope = scope
         self.leases = tuple((lease, _AMOUNT_INDEX[lease.window]) for lease in leases)
+        # Where in the marks of a reservation, and what of its amounts: of requests at once, and of everything else.
+        self._slots = tuple((at, each) for at, (each, _) in enumerate(self.leases) if each.window is Window.CONCURRENCY)
+        self._amounts = tuple(
+            (at, each, index) for at, (each, index) in enumerate(self.leases) if each.window is not Window.CONCURRENCY
+        )
+        self._budgets = tuple(
+            (at, each, index) for at, each, index in self._amounts if each.limit.kind is LimitKind.BUDGET
+        )
         self._settings = settings
         self._touched = touched
         bursts = [(lease.window, lease.limit.burst) for lease in leases]
@@ -61,6 +80,23 @@ class LeasedPlan:
         if output > self._output_capacity or inputs + output > self._total_capacity:
             output = max(1, min(output, self._output_capacity, self._total_capacity - inputs))
         amounts = (1, inputs, output, inputs + output, nano_cost)
+        for lease, index in self.leases:
+            if lease.credit < amounts[index] or now >= lease.expires_at or wall >= lease.period_ends:
+                return self._reserve_without_credit(amounts, now, wall, asked=asked)
+        marks = []
+        for lease, index in self.leases:
+            amount = amounts[index]
+            lease.credit -= amount
+            lease.spent += amount
+            marks.append(lease.mark)
+        for _, lease, index in self._budgets:
+            lease.under_way += amounts[index]
+        self._touched.add(self)
+        return Reservation(self, wall, marks, inputs, output, nano_cost)
+
+    def _reserve_without_credit(
+        self, amounts: tuple[int, int, int, int, int], now: int, wall: int, *, asked: bool
+    ) -> Reservation | LimitRefusal | Ask:
         for lease, index in self.leases:
             if wall >= lease.period_ends:
                 lease.enter_period(wall)
@@ -80,7 +116,11 @@ class LeasedPlan:
                 assert lease.spare is not None
                 lease.spare.take(amount, now)
                 marks.append(None)
+        for at, lease, index in self._budgets:
+            if marks[at] is not None:
+                lease.under_way += amounts[index]
         self._touched.add(self)
+        _, inputs, output, _, nano_cost = amounts
         return Reservation(self, wall, marks, inputs, output, nano_cost)
 
     def settle(
@@ -95,12 +135,10 @@ class LeasedPlan:
             nano_cost - reservation.nano_cost,
         )
         marks = reservation.marks
-        for at, (lease, index) in enumerate(self.leases):
+        for at, lease, index in self._amounts:
             more, mark = owed[index], marks[at]
-            if not more or mark is None or lease.window is Window.CONCURRENCY:
-                continue
-            if lease.limit.period > reservation.wall:
-                continue  # counted in a period that is over
+            if not more or mark is None or lease.limit.period > reservation.wall:
+                continue  # nothing to be changed, or counted in a period that is over
             if more > 0:
                 lease.spent += more
                 lease.credit -= more
@@ -111,13 +149,17 @@ class LeasedPlan:
 
     def leave(self, reservation: Reservation) -> None:
         """A request is no longer under way."""
-        for at, (lease, _) in enumerate(self.leases):
-            if lease.window is Window.CONCURRENCY:
-                mark = reservation.marks[at]
-                if mark is not None:
-                    lease.give_back(1, mark)
-                elif lease.spare is not None:
-                    lease.spare.give_back(1)
+        if self._budgets:
+            tokens = reservation.input_tokens + reservation.output_tokens
+            for at, lease, index in self._budgets:
+                if reservation.marks[at] is not None and lease.limit.period <= reservation.wall:
+                    lease.under_way -= tokens if index == _TOKENS else reservation.nano_cost
+        for at, lease in self._slots:
+            mark = reservation.marks[at]
+            if mark is not None:
+                lease.give_back(1, mark)
+            elif lease.spare is not None:
+                lease.spare.give_back(1)
         self._touched.add(self)
 
     def status(self, window: Window, now: int) -> WindowStatus | None:
@@ -140,7 +182,10 @@ class LeasedPlan:
         if not short:
             return None
         if asked:
-            return longest_wait([lease.shortage(amount, now, wall) for lease, amount in short])
+            refused = [each for each in short if not each[0].may_have_more(each[1])]
+            if refused:
+                return longest_wait([lease.shortage(amount, now, wall) for lease, amount in refused])
+            # What the authority gave for this request another one took, which did not have to ask. There is more.
         # Also of those that have enough: else they would give back what they hold beyond their pace, and lack it then.
         for lease, index in self.leases:
             lease.ask(amounts[index])

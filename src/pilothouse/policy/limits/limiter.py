@@ -50,6 +50,7 @@ class PlanBook(ABC, Generic[_State, _Plan]):
         self._tenants: Mapping[TenantId, Tenant] = {}
         self._keys: Mapping[KeyId, Key] = {}
         self._plans: dict[KeyId, _Plan] = {}
+        self._tenant_plans: dict[TenantId, _Plan] = {}
         self._states: dict[Subject, _State] = {}
 
     def use(self, directory: TenantDirectory, now: int) -> None:
@@ -71,6 +72,7 @@ class PlanBook(ABC, Generic[_State, _Plan]):
         """As `use`, with a directory that is kept by id. To be called again whenever something in it has changed."""
         self._organisations, self._tenants, self._keys = organisations, tenants, keys
         self._plans = {}
+        self._tenant_plans = {}
         for subject, state in list(self._states.items()):
             limits = self._limits_of(subject)
             if limits is None:
@@ -83,6 +85,14 @@ class PlanBook(ABC, Generic[_State, _Plan]):
         plan = self._plans.get(key)
         if plan is None and key in self._keys:
             plan = self._plans[key] = self._new_plan(self._states_of(self._keys[key], now))
+        return plan
+
+    def plan_of_tenant(self, tenant: TenantId, now: int) -> _Plan | None:
+        """The limits of a caller that has no key of the fleet: those of its tenant and organisation."""
+        plan = self._tenant_plans.get(tenant)
+        if plan is None and tenant in self._tenants:
+            states = [self._state(subject, now) for subject in self._above(tenant)]
+            plan = self._tenant_plans[tenant] = self._new_plan(states)
         return plan
 
     def forget_idle(self, now: int) -> int:
@@ -100,13 +110,11 @@ class PlanBook(ABC, Generic[_State, _Plan]):
     def _new_plan(self, states: Sequence[_State]) -> _Plan: ...
 
     def _states_of(self, key: Key, now: int) -> list[_State]:
-        tenant = self._tenants[key.tenant]
-        subjects = (
-            (Level.ORGANISATION, tenant.organisation),
-            (Level.TENANT, tenant.id),
-            (Level.KEY, key.id),
-        )
+        subjects = (*self._above(key.tenant), (Level.KEY, key.id))
         return [self._state(subject, now) for subject in subjects]
+
+    def _above(self, tenant: TenantId) -> tuple[Subject, Subject]:
+        return (Level.ORGANISATION, self._tenants[tenant].organisation), (Level.TENANT, tenant)
 
     def _state(self, subject: Subject, now: int) -> _State:
         state = self._states.get(subject)

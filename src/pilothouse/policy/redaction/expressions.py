@@ -7,8 +7,8 @@ have no place in an automaton; they are refused.
 import re
 from typing import Any
 
-_parser: Any = re._parser  # type: ignore[attr-defined]  # the only parser of expressions in the standard library
-_constants: Any = re._constants  # type: ignore[attr-defined]
+_parser: Any = vars(re)["_parser"]  # the only parser of expressions in the standard library; no stubs agree on it
+_constants: Any = vars(re)["_constants"]
 
 MAX_REPEAT = 1000
 """As RE2: more would make the automaton as large."""

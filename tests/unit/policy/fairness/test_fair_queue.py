@@ -1,8 +1,9 @@
 import pytest
 
+from pilothouse.model.fleet import Capacity
 from pilothouse.model.tenants import Tier
 from pilothouse.model.units import SECOND, DurationNs
-from pilothouse.policy.fairness.queue import Capacity, FairQueue, QueueSettings, TierSpec
+from pilothouse.policy.fairness.queue import FairQueue, QueueSettings, TierSpec
 from pilothouse.policy.fairness.ticket import Ticket, TicketState
 
 NOW = 10**12

@@ -111,6 +111,60 @@ def test_a_request_that_a_worker_has_credit_for_does_not_ask() -> None:
     assert isinstance(fleet.plan().reserve(demand, fleet.now, WALL), Reservation)
 
 
+def test_who_asks_while_the_authority_is_asked_waits_for_its_next_answer() -> None:
+    """The answer to what one asked is not taken for one to what another asked since."""
+    fleet = Fleet(Limits(total_tokens=RateLimit(per_minute=600), requests=RateLimit(per_minute=600)))
+    book, demand = fleet.books[0], Demand(input_tokens=0, output_tokens=100)
+    assert fleet.plan().reserve(demand, fleet.now, WALL) is ASK
+    (batch,) = book.collect(fleet.now)
+    for _ in range(3):
+        assert fleet.plan().reserve(demand, fleet.now, WALL) is ASK
+    book.apply(fleet.authority.handle(batch, fleet.now // 1000), fleet.now)
+    assert isinstance(fleet.plan().reserve(demand, fleet.now, WALL, asked=True), Reservation)
+    fleet.exchange()
+    for _ in range(3):
+        assert isinstance(fleet.plan().reserve(demand, fleet.now, WALL, asked=True), Reservation)
+
+
+def test_what_was_asked_without_an_answer_is_not_asked_for_ever() -> None:
+    fleet = Fleet(TOKENS)
+    fleet.reachable = False
+    for _ in range(5):
+        assert isinstance(fleet.ask(tokens=100), LimitRefusal)
+    fleet.reachable = True
+    assert isinstance(fleet.ask(tokens=100), Reservation)
+    assert fleet.lease().credit == 0, "and 500 tokens of requests that are gone are not held"
+
+
+def test_a_request_keeps_what_it_has_of_one_limit_while_it_asks_for_another() -> None:
+    fleet = Fleet(Limits(requests=RateLimit(per_minute=60), total_tokens=RateLimit(per_minute=600)))
+    first = fleet.ask(tokens=300)
+    assert isinstance(first, Reservation)
+    first.settle(fleet.now, 0, 1)
+    for _ in range(3):
+        fleet.now += SECOND // 100
+        assert isinstance(fleet.ask(tokens=100), Reservation)
+
+
+def test_an_answer_that_is_lost_takes_nothing_from_anybody() -> None:
+    """A worker that holds too little for its request gives it back: the authority may give it to another."""
+    fleet = Fleet(TOKENS)
+    first = fleet.ask(worker=1, tokens=273)
+    assert isinstance(first, Reservation)
+    first.settle(fleet.now, 0, 189)  # it holds 84 now
+    demand = Demand(input_tokens=0, output_tokens=112)
+    assert fleet.plan(1).reserve(demand, fleet.now, WALL) is ASK
+    (batch,) = fleet.books[1].collect(fleet.now)
+    fleet.authority.handle(batch, fleet.now // 1000)
+    fleet.books[1].unanswered(fleet.now)
+    admitted = 189 + sum(tokens for worker, tokens in ((0, 40), (1, 72)) if _admitted(fleet.ask(worker, tokens)))
+    assert admitted <= 300
+
+
+def _admitted(found: Reservation | LimitRefusal) -> bool:
+    return isinstance(found, Reservation)
+
+
 def test_what_a_quiet_worker_holds_is_soon_the_others() -> None:
     fleet = Fleet(TOKENS)
     for _ in range(3):
@@ -245,9 +299,66 @@ def test_an_authority_without_a_memory_hands_out_nothing_for_a_term() -> None:
     assert fleet.admitted([(1, 152), (1, 149)]) == [False, True]
 
 
+def test_a_refund_whose_answer_is_lost_is_not_given_twice_to_a_worker_that_was_away() -> None:
+    fleet = Fleet(TOKENS, workers=1)
+    found = fleet.ask(tokens=300)
+    assert isinstance(found, Reservation)
+    fleet.exchange()
+    found.settle(fleet.now, 0, 220)
+    (batch,) = fleet.books[0].collect(fleet.now)
+    fleet.authority.handle(batch, fleet.now // 1000)
+    fleet.books[0].unanswered(fleet.now)
+    fleet.wait(6, ticks=False)
+    # 60 have drained, 80 came back once, and 10 that it was given ahead were charged when its lease ended.
+    assert fleet.admitted([(0, 131), (0, 130)]) == [False, True]
+
+
+def test_what_nobody_had_heard_of_is_charged_beside_what_others_were_told_before_the_loss() -> None:
+    fleet = Fleet(TOKENS)
+    assert fleet.admitted([(0, 67), (0, 67)]) == [True, True]  # the second is not reported yet
+    assert fleet.admitted([(1, 59)]) == [True]
+    fleet.exchange(1)
+    fleet.authority = LeaseAuthority("second", fleet.now // 1000, TERM // 1000)
+    fleet.exchange(0)
+    fleet.exchange(1)
+    fleet.wait(5)
+    # 193 used, 50 of them drained.
+    assert fleet.admitted([(1, 158), (1, 157)]) == [False, True]
+
+
+def test_what_was_under_way_at_a_loss_counts_in_a_budget_beside_the_ledger() -> None:
+    fleet = Fleet(BUDGET)
+    ended, under_way = fleet.ask(0, 100), fleet.ask(0, 120)
+    assert isinstance(ended, Reservation)
+    assert isinstance(under_way, Reservation)
+    ended.settle(fleet.now, 0, 50)
+    fleet.exchange(0)
+    fleet.authority = LeaseAuthority("second", fleet.now // 1000, TERM // 1000)
+    limit = fleet.lease(0).limit
+    fleet.authority.record_used(limit.name, limit.period, 50)
+    under_way.settle(fleet.now, 0, 20)  # after the ledger was read
+    fleet.wait(5.1)
+    assert fleet.admitted([(1, 231), (1, 230)]) == [False, True]
+
+
+def test_what_a_worker_did_not_spend_of_a_budget_while_it_was_away_comes_back_with_it() -> None:
+    fleet = Fleet(BUDGET)
+    assert fleet.admitted([(0, 100)]) == [True]
+    fleet.exchange(0)
+    fleet.lease(0).ask(100)
+    fleet.exchange(0)  # it holds a hundred more
+    fleet.reachable = False
+    fleet.wait(6)
+    fleet.reachable = True
+    assert fleet.admitted([(1, 101), (1, 100)]) == [False, True]
+    assert fleet.admitted([(0, 101), (0, 100)]) == [False, True]
+
+
 def test_budgets_are_told_by_the_ledger_after_a_loss() -> None:
     fleet = Fleet(BUDGET)
-    assert fleet.admitted([(0, 200)]) == [True]
+    found = fleet.ask(0, 200)
+    assert isinstance(found, Reservation)
+    found.settle(fleet.now, 0, 200)
     fleet.exchange(0)
     fleet.authority = LeaseAuthority("second", fleet.now // 1000, TERM // 1000)
     limit = fleet.lease(0).limit

@@ -21,7 +21,7 @@ from benchmarks.filter_corpus.test_values import TRUE
 from pilothouse.gateway.filtered_exchange import FilteredRelay
 from pilothouse.model.filters import Action, FilterSpec, PatternSpec, PhrasesSpec
 from pilothouse.model.requests import Route
-from pilothouse.policy.redaction.compiled import CompiledFilter, compile_filters
+from pilothouse.policy.redaction.compiled import Channel, CompiledFilter, compile_filters
 from pilothouse.wire import sse
 from pilothouse.wire.filtered_stream import FilteredStream
 
@@ -151,7 +151,7 @@ def measure() -> list[Bar]:
                 peak = max(peak, now)
         cpu = (time.process_time() - used) / load.events * 1e6
         load.stop()
-        alive = len(load.live)
+        alive = len(load.live) + sum(isinstance(each, Channel) for each in gc.get_objects())
     finally:
         gc.enable()
     assert warm is not None

@@ -33,6 +33,8 @@ MAX_FILTERED_BYTES = 8 * 1024 * 1024
 """8 MiB of an answer that is not streamed are gathered and searched; a longer one is refused. About a sixth of a second
 of CPU at the 50 MB/s that filters search with."""
 
+_NONE = DurationNs(0)
+
 
 class FilteredRelay(EventRelay):
     """A relay whose events go through a filter."""
@@ -69,7 +71,16 @@ class FilteredRelay(EventRelay):
 class FilteredExchange(Exchange):
     """See the module. `_input` and `_output` are the filters, `None` where nothing is looked for."""
 
-    __slots__ = ("_filter_turn", "_idle_left", "_input", "_output", "_stream", "_unusable")
+    __slots__ = (
+        "_collected_bytes",
+        "_filter_turn",
+        "_idle_left",
+        "_input",
+        "_output",
+        "_stall",
+        "_stream",
+        "_unusable",
+    )
 
     def __init__(
         self,
@@ -90,7 +101,9 @@ class FilteredExchange(Exchange):
         either = filters.output or filters.input
         self._filter_turn = either.turn() if either is not None else FilterTurn()
         self._stream: FilteredStream | None = None
-        self._idle_left = DurationNs(0)  # of the wait for the engine, when what is held has waited long enough
+        self._collected_bytes = 0
+        self._stall = _NONE  # how long what a stream holds back may wait for the engine
+        self._idle_left = 0  # nanoseconds of the wait for the engine that come after that
 
     # Towards the engine.
 
@@ -119,25 +132,27 @@ class FilteredExchange(Exchange):
     def _begin(self, connection: "UpstreamConnection") -> None:
         super()._begin(connection)
         if self._relay is not None and self._output is not None:
+            self._stall = self._output.stall_ns
             self._stream = FilteredStream(self._output, self._filter_turn, request_id=self.id)
             self._relay = FilteredRelay(
                 self._route, self._stream, hides_usage=self._added.usage, hides_progress=self._added.progress
             )
 
     def _relay_events(self, relay: EventRelay, data: bytes, *, last: bool) -> None:
-        super()._relay_events(relay, data, last=last)
-        self._end_if_stopped()
-
-    def _end_if_stopped(self) -> None:
-        """If the filter has ended the stream, its last events are written: nothing more comes, of the engine either."""
+        Exchange._relay_events(self, relay, data, last=last)
         stream = self._stream
-        if stream is None or stream.ended is None or self._phase is not Phase.STREAMING:
+        if stream is not None and stream.ended is not None:
+            self._stop(stream.ended)
+
+    def _stop(self, refusal: Refusal) -> None:
+        """The filter has ended the stream and its last events are written: nothing more comes, of the engine either."""
+        if self._phase is not Phase.STREAMING:
             return
         self._drop_upstream()
         if self._request.minor == 1:
             self._client.transport.write(LAST_CHUNK)
         usage = self._relay.usage if self._relay is not None else None
-        self._end(stream.ended.spec.status or 500, stream.ended.code, usage, keep_alive=self._keeps_alive())
+        self._end(refusal.spec.status or 500, refusal.code, usage, keep_alive=self._keeps_alive())
 
     def _answer(self, body: bytes, usage: Usage | None, lines: bytes) -> None:
         if self._output is not None:
@@ -157,7 +172,8 @@ class FilteredExchange(Exchange):
             return
         collected = self._collected = self._collected or []
         collected.append(data)
-        if sum(map(len, collected)) > MAX_FILTERED_BYTES:
+        self._collected_bytes += len(data)
+        if self._collected_bytes > MAX_FILTERED_BYTES:
             message = f"The answer is longer than the {MAX_FILTERED_BYTES} bytes that the content filter searches."
             self._fail(Refusal(code="filter_failed", message=message))
 
@@ -173,12 +189,14 @@ class FilteredExchange(Exchange):
     # Time.
 
     def _arm(self, delay: DurationNs) -> None:
-        stream, compiled = self._stream, self._output
-        self._idle_left = DurationNs(0)
-        if stream is not None and compiled is not None and stream.waiting and compiled.stall_ns < delay:
-            self._idle_left = DurationNs(delay - compiled.stall_ns)
-            delay = DurationNs(compiled.stall_ns)
-        super()._arm(delay)
+        # The wait for what is held ends first, whether something is: it is cheaper to look then than now.
+        stall = self._stall
+        if stall and stall < delay:
+            self._idle_left = delay - stall
+            delay = stall
+        else:
+            self._idle_left = 0
+        Exchange._arm(self, delay)
 
     def timed_out(self) -> None:
         """The engine has been silent: for long enough that what is held is decided, or for too long."""
@@ -187,11 +205,11 @@ class FilteredExchange(Exchange):
         if not left or over or self._stream is None:
             super().timed_out()
             return
-        if self._client.writable:
+        if self._client.writable and self._stream.waiting:
             self._send_decided(self._stream)
         if self._phase is not Phase.ENDED:
-            self._idle_left = DurationNs(0)
-            super()._arm(left)
+            self._idle_left = 0
+            Exchange._arm(self, DurationNs(left))
 
     def _send_decided(self, stream: FilteredStream) -> None:
         events = stream.stalled()
@@ -199,7 +217,8 @@ class FilteredExchange(Exchange):
             self._settle(self._turn, Outcome.COMPLETED, self._relay.usage, self._relay.pieces)
         if events and self._phase is Phase.STREAMING:
             self._client.transport.write(self._framed(events))
-        self._end_if_stopped()
+        if stream.ended is not None:
+            self._stop(stream.ended)
 
     # The end.
 

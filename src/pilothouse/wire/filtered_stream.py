@@ -72,7 +72,7 @@ class _Template:
     def __init__(self, prefix: bytes, suffix: bytes, lane: _Lane, name: Hashable) -> None:
         self.prefix = prefix
         self.before = len(prefix)
-        self.behind = len(suffix)
+        self.behind = -len(suffix)
         self.suffix = suffix
         self.lane = lane
         self.name = name
@@ -118,7 +118,10 @@ class FilteredStream:
     @property
     def waiting(self) -> bool:
         """Whether something is held back."""
-        return any(lane.queue for lane in self._lanes.values())
+        for lane in self._lanes.values():  # noqa: SIM110 - asked after every read, and `any` costs twice as much
+            if lane.queue:
+                return True
+        return False
 
     def discard(self) -> None:
         """Nothing more comes, and nothing that waits is wanted: let go of all now, not when garbage is collected."""
@@ -145,11 +148,18 @@ class FilteredStream:
         out = self._out
         for template in self._templates:
             if events.startswith(template.prefix) and events.endswith(template.suffix):
-                raw = events[template.before : -template.behind]
+                raw = events[template.before : template.behind]
                 # Without a quote in it, it is one event with one text.
                 if b'"' not in raw and b"\\" not in raw:
+                    lane = template.lane
+                    channel = lane.channel
                     try:
-                        self._text(template.lane, template.name, events, raw.decode(), template.render)
+                        if channel is not None and lane.name == template.name:
+                            sent = self._feed_lane(lane, channel, events, raw.decode(), template.render)
+                            if sent is not None:
+                                return sent
+                        else:
+                            self._text(lane, template.name, events, raw.decode(), template.render)
                     except Exception as error:
                         self._failed(events, error)
                     break
@@ -157,9 +167,9 @@ class FilteredStream:
             self._feed_each(events)
         if not out:
             return b""
-        sent = out[0] if len(out) == 1 else b"".join(out)
+        joined = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
-        return sent
+        return joined
 
     def _feed_each(self, events: bytes) -> None:
         for event in sse.split(events):
@@ -229,7 +239,7 @@ class FilteredStream:
     def _take(self, event: bytes) -> None:
         for template in self._templates:
             if event.startswith(template.prefix) and event.endswith(template.suffix):
-                text = _string(event[template.before : -template.behind])
+                text = _string(event[template.before : template.behind])
                 if text is not None:
                     self._text(template.lane, template.name, event, text, template.render)
                     return
@@ -345,6 +355,14 @@ class FilteredStream:
             channel = self._channel(lane, name, json_source=json_source)
             if self.ended is not None:
                 return
+        sent = self._feed_lane(lane, channel, event, text, render, flags)
+        if sent is not None:
+            self._out.append(sent)
+
+    def _feed_lane(
+        self, lane: _Lane, channel: Channel, event: bytes, text: str, render: Render, flags: int = DIVISIBLE
+    ) -> bytes | None:
+        """Text of the open channel of a lane. What may go is returned if it is one event, else it is in `_out`."""
         start = lane.total
         lane.total = end = start + len(text)
         lane.render = render
@@ -353,15 +371,31 @@ class FilteredStream:
         if channel.edits or channel.state.blocked is not None:
             queue.append((event, start, end, text, render, flags))
             self._release_edited(lane, channel, decided)
-            return
-        while queue and queue[0][2] <= decided:
-            self._out.append(queue.popleft()[0])
-        if end <= decided:
-            self._out.append(event)
-            return
+            return None
+        sent: bytes | None = None
+        if queue:
+            if queue[0][2] <= decided:
+                sent = queue.popleft()[0]
+            if queue or (sent is not None and end <= decided):
+                # More than one: in order, by the list.
+                if sent is not None:
+                    self._out.append(sent)
+                    sent = None
+                while queue and queue[0][2] <= decided:
+                    self._out.append(queue.popleft()[0])
+                if end <= decided:
+                    self._out.append(event)
+                    return None
+        elif end <= decided:
+            return event
         queue.append((event, start, end, text, render, flags))
-        if (end - decided < len(text) and len(text) > MAX_WAITING_WHOLE) or len(queue[0][3]) > MAX_WAITING_WHOLE:
+        waiting = len(queue[0][3])
+        if waiting > MAX_WAITING_WHOLE or (len(text) > MAX_WAITING_WHOLE and end - decided < len(text)):
+            if sent is not None:
+                self._out.append(sent)
+                sent = None
             self._divide(queue, [], decided)
+        return sent
 
     def _divide(self, queue: deque[_Piece], edits: list[Edit], decided: int) -> None:
         """Send the decided part of a long event, with its edits made; the rest waits."""

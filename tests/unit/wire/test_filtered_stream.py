@@ -1,5 +1,6 @@
 """Streams of every dialect through the filter."""
 
+import gc
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +11,7 @@ from filter_cases import TRUE, everything
 from pilothouse.model.errors import Refusal
 from pilothouse.model.filters import Action, FilterSpec
 from pilothouse.policy.redaction import matcher
-from pilothouse.policy.redaction.compiled import CompiledFilter, compile_filters
+from pilothouse.policy.redaction.compiled import Channel, CompiledFilter, compile_filters
 from pilothouse.wire import sse
 from pilothouse.wire.filtered_body import filter_request
 from pilothouse.wire.filtered_stream import FilteredStream
@@ -369,6 +370,26 @@ def test_aisix_760_monitoring_delays_and_rejects_nothing() -> None:
         assert stream.feed(content(piece)) == content(piece)
     assert stream.close() == b""
     assert stream.counts == {("email", Action.MONITOR): 1}
+
+
+@pytest.mark.parametrize("compiled", [REDACT, MONITOR, BLOCK])
+@pytest.mark.parametrize("ends", [True, False])
+def test_nothing_of_a_stream_waits_for_garbage_collection(compiled: CompiledFilter, ends: bool) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(each, Channel | FilteredStream) for each in gc.get_objects())
+        stream = FilteredStream(compiled)
+        for piece in ("to jane", "@exam", "ple.com", " and the", "n some"):
+            stream.feed(content(piece))
+        stream.feed(arguments('{"to":"a@b.'))
+        if ends:
+            stream.close()
+        stream.discard()
+        del stream
+        assert sum(isinstance(each, Channel | FilteredStream) for each in gc.get_objects()) == before
+    finally:
+        gc.enable()
 
 
 def test_requests_and_answers_that_are_not_streamed() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from pilothouse.model.filters import FilterSpec
+from pilothouse.model.units import seconds
 from pilothouse.policy.redaction.engine import Engine, ExtraMissingError, best_engine
 from pilothouse.policy.redaction.matcher import Matcher
 from pilothouse.policy.redaction.normal_form import prepare_normal_form
@@ -33,7 +34,7 @@ class CompiledFilter:
         self.enforcing: Matcher | None = None
         self.monitoring: Matcher | None = None
         self.fail_open = plan.fail_open if plan else False
-        self.stall_ns = int((plan.stall_s if plan else 0.0) * 1e9)
+        self.stall_ns = seconds(plan.stall_s if plan else 0.0)
         self._hash_key = plan.hash_key if plan else None
         if plan is None:
             return
@@ -107,19 +108,42 @@ class Channel:
         state: Its `blocked` is the entity that ends the turn, once one was found. (A property would cost more.)
     """
 
-    __slots__ = ("_monitor", "_pump", "_total", "edits", "feed", "state")
+    __slots__ = ("_source", "edits", "feed", "state")
 
     def __init__(self, compiled: CompiledFilter, turn: Turn, *, json_source: bool) -> None:
         kind = JsonPump if json_source else TextPump
-        self._pump = kind(compiled.enforcing, turn) if compiled.enforcing is not None else None
-        self._monitor = kind(compiled.monitoring, turn) if compiled.monitoring is not None else None
-        self.state: TextPump | _Clear = self._pump if self._pump is not None else _CLEAR
-        self.edits: list[Edit] = self._pump.edits if self._pump is not None else []
-        self._total = 0
-        self.feed: Callable[[str], int] = self._feed if self._pump is None or self._monitor else self._pump.feed
+        pump = kind(compiled.enforcing, turn) if compiled.enforcing is not None else None
+        self.state: TextPump | _Clear = pump if pump is not None else _CLEAR
+        self.edits: list[Edit] = pump.edits if pump is not None else []
+        if compiled.monitoring is None and pump is not None:
+            self._source: TextPump | _Watched = pump
+        else:
+            monitor = kind(compiled.monitoring, turn) if compiled.monitoring is not None else None
+            self._source = _Watched(monitor, pump)
+        # Not a method of our own: that would be a cycle, which lives until garbage is collected.
+        self.feed: Callable[[str], int] = self._source.feed
 
-    def _feed(self, text: str) -> int:
-        """Take more text; say up to where all of it is decided."""
+    def close(self) -> int:
+        """The text has ended; say up to where all of it is decided: its end, unless it is blocked."""
+        return self._source.close()
+
+    def stalled(self) -> int:
+        """Nothing has come for long: what is open is treated as found."""
+        return self._source.stalled()
+
+
+class _Watched:
+    """A pump that only counts, beside one that acts, as far as there are such."""
+
+    __slots__ = ("_monitor", "_pump", "_total")
+
+    def __init__(self, monitor: TextPump | None, pump: TextPump | None) -> None:
+        self._monitor = monitor
+        self._pump = pump
+        self._total = 0
+
+    def feed(self, text: str) -> int:
+        """See `Channel`."""
         if self._monitor is not None:
             self._monitor.feed(text)
             self._monitor.edits.clear()
@@ -129,14 +153,14 @@ class Channel:
         return self._total
 
     def close(self) -> int:
-        """The text has ended; say up to where all of it is decided: its end, unless it is blocked."""
+        """See `Channel`."""
         if self._monitor is not None:
             self._monitor.close()
             self._monitor.edits.clear()
         return self._pump.close() if self._pump is not None else self._total
 
     def stalled(self) -> int:
-        """Nothing has come for long: what is open is treated as found."""
+        """See `Channel`."""
         return self._pump.stalled() if self._pump is not None else self._total
 
 

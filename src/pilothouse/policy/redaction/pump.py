@@ -27,6 +27,9 @@ _SMALL_PIECE_CHARS = 1024
 _SEPARATORS = re.compile(r"[\s\-()/]")
 _NUMBER = re.compile(r"[0-9+\-.eE]*")
 
+_LOOKED_AT_CHARS = 16
+"""From so many waiting characters on it is worth looking for the marker of a secret, which then need not be kept."""
+
 Edit = tuple[int, int, str]
 """(start, end, replacement): text[start:end] of the whole stream is to be replaced. Start and end may be the same."""
 
@@ -189,6 +192,8 @@ class TextPump:
             if done == len(text):
                 break
             opened = len(text) if final else matcher.open_from(text, done)
+            if opened == done and len(text) - done < _LOOKED_AT_CHARS:
+                break  # all of it waits, whatever is in it
             detectors = matcher.triggered(text, done)
             if not detectors and not matcher.has_own:
                 self._done = opened

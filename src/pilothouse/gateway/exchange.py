@@ -28,6 +28,7 @@ from pilothouse.gateway.exchange_record import Phase
 from pilothouse.gateway.heads import client_head, trace_lines
 from pilothouse.gateway.routing_table import Candidate, ModelEntry
 from pilothouse.gateway.tracing import engine_trace
+from pilothouse.gateway.turns import Turn
 from pilothouse.model.errors import Refusal
 from pilothouse.model.fleet import DeploymentView
 from pilothouse.model.ids import ReplicaId
@@ -45,7 +46,6 @@ from pilothouse.wire.inference_body import InferenceBody
 
 if TYPE_CHECKING:
     from pilothouse.gateway.client_connection import ClientConnection
-    from pilothouse.gateway.turns import Turn
     from pilothouse.gateway.upstream import PendingConnection, UpstreamConnection
 
 MAX_COLLECTED_BYTES = 1024 * 1024
@@ -61,6 +61,7 @@ _JSON_LINES = b"content-type: application/json\r\n"
 
 # For the usual path: a module's name is looked up at once, an enumeration's member through its class (40 ns each).
 _CONNECTING, _WAITING, _ENDED = Phase.CONNECTING, Phase.WAITING, Phase.ENDED
+_COMPLETED = Outcome.COMPLETED
 _OK, _ENGINE_ERROR = Reason.OK, Reason.ENGINE_ERROR
 
 
@@ -105,13 +106,16 @@ class Exchange(ExchangeEntry):
         traces = plane.traces
         if traces is not None and traces.samples(self._request.trace, self.id):
             self._begin_span(traces)
-        caller = self._client.caller
-        if plane.turns is not None and caller is not None:
-            read_at = self._read_at
-            self._turn = plane.turns.begin(caller, self._body, read_at, read_at + plane.wall_offset)
-            self._admit(self._turn)
-        elif caller is not None:
+        caller, turns, read_at = self._client.caller, plane.turns, self._read_at
+        assert caller is not None, "no request gets here without a key"
+        if turns is None:
             self._enter(caller)
+            return
+        turn = self._turn = Turn(turns, caller, self._body, read_at, read_at + plane.wall_offset)
+        if turn.plan is None and self._queue is None:
+            self._attempt()  # nothing limits it and nobody waits: the two steps between would say the same
+        else:
+            self._admit(turn)
 
     def send_back(self) -> None:
         """The place is needed for a more urgent request, and nobody has seen a byte of this one's answer."""
@@ -135,7 +139,7 @@ class Exchange(ExchangeEntry):
         if index is None:
             self._fail(_unreachable(self._body.model))
             return
-        candidate = self._candidates[index]
+        candidate = self._candidate = self._candidates[index]
         replica = self._replica = candidate.replica
         self._attempts += 1
         replica.load_tokens += self._weight
@@ -152,7 +156,8 @@ class Exchange(ExchangeEntry):
     def on_connected(self, connection: "UpstreamConnection") -> None:
         """The connection that was asked for is there."""
         self._pending = None
-        candidate = next(each for each in self._candidates if each.replica is connection.replica)
+        candidate = self._candidate
+        assert candidate is not None
         self._guarded(lambda: self._send(connection, candidate))
 
     def _send(self, connection: "UpstreamConnection", candidate: Candidate) -> None:
@@ -160,7 +165,8 @@ class Exchange(ExchangeEntry):
         if body.stream or deployment.progress_field is not None:
             self._added = inference_body.additions(body, self._route, deployment)
         try:
-            data = inference_body.for_engine(body, deployment, self._added, self._engine_fields(deployment))
+            ours = self._engine_fields(deployment) if candidate.tells_tenant else b""
+            data = inference_body.for_engine(body, deployment, self._added, ours)
         except msgspec.DecodeError as error:
             connection.abort()
             self._fail(inference_body.unreadable(error))
@@ -191,8 +197,6 @@ class Exchange(ExchangeEntry):
         self._sent_at = time.monotonic_ns()
 
     def _engine_fields(self, deployment: DeploymentView) -> bytes:
-        if deployment.salt_field is None and deployment.priority_field is None:
-            return b""
         caller = self._client.caller
         assert caller is not None, "no request gets here without a key"
         return caller.engine_fields(deployment)
@@ -284,7 +288,7 @@ class Exchange(ExchangeEntry):
             lines += client.cors_lines(request)
         head = client_head(request, status, lines, length=len(body), own_id=self.id, overhead_ns=overhead_ns)
         if self._turn is not None:
-            self._settle(self._turn, Outcome.COMPLETED if status < 400 else Outcome.FAILED, usage, 0)
+            self._settle(self._turn, _COMPLETED if status < 400 else Outcome.FAILED, usage, 0)
         client.transport.write(head + body)
         self._end(status, _OK if status < 400 else _ENGINE_ERROR, usage, keep_alive=request.keep_alive)
 

@@ -43,6 +43,7 @@ class ExchangeRecord:
     __slots__ = (
         "_attempts",
         "_body",
+        "_candidate",
         "_candidates",
         "_client",
         "_first_content_at",
@@ -84,6 +85,7 @@ class ExchangeRecord:
         self._status = 0
         self._attempts = 0
         self._replica: Replica | None = None
+        self._candidate: Candidate | None = None  # what the request was sent to last
         self._span: Span | None = None
         self._turn: Turn | None = None
 
@@ -92,20 +94,12 @@ class ExchangeRecord:
         tenant = caller.tenant_id if caller is not None else None
         self._span = begin_span(traces, self._request, self._body, self._route, self.id, tenant, age_ns)
 
-    def _candidate(self) -> Candidate | None:
-        """The one that the request was sent to."""
-        replica = self._replica
-        for each in self._candidates:
-            if each.replica is replica:
-                return each
-        return None
-
     def _settle(self, turn: "Turn", outcome: Outcome, usage: Usage | None, generated: int) -> None:
         """Put the turn on record and give back what it reserved and has not used. What comes later changes nothing."""
         if turn.ended:
             return
         now, offset = time.monotonic_ns(), self._client.plane.wall_offset
-        first_content_at, candidate = self._first_content_at, self._candidate()
+        first_content_at, candidate = self._first_content_at, self._candidate
         turn.end(
             outcome,
             now,
@@ -121,7 +115,7 @@ class ExchangeRecord:
         span, self._span = self._span, None
         if span is None:
             return
-        replica, candidate = self._replica, self._candidate()
+        replica, candidate = self._replica, self._candidate
         end_span(
             span,
             status=status,

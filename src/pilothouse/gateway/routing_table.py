@@ -20,12 +20,13 @@ from pilothouse.model.units import seconds
 class Candidate:
     """A replica that can serve a route, with what its deployment says about requests."""
 
-    __slots__ = ("deployment", "replica", "reserved_headers")
+    __slots__ = ("deployment", "replica", "reserved_headers", "tells_tenant")
 
     def __init__(self, replica: Replica, deployment: DeploymentView, reserved_headers: frozenset[bytes]) -> None:
         self.replica = replica
         self.deployment = deployment
         self.reserved_headers = reserved_headers
+        self.tells_tenant = deployment.salt_field is not None or deployment.priority_field is not None
 
 
 class Delays:

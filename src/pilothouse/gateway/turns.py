@@ -76,14 +76,14 @@ class Turns:
         self.log = log
         self.expected = ExpectedOutput()
         self._callers = callers
-        self._costs: dict[str, ModelCosts] = {}
+        self.known_costs: dict[str, ModelCosts] = {}
         self._generation: object = None
 
     def costs(self, model: str) -> ModelCosts:
         """Those of a model of the fleet."""
-        found = self._costs.get(model)
+        found = self.known_costs.get(model)
         if found is None:
-            found = self._costs[model] = ModelCosts(*self._meters.estimates(model))
+            found = self.known_costs[model] = ModelCosts(*self._meters.estimates(model))
         return found
 
     def use_prices(self, snapshot: FleetSnapshot) -> None:
@@ -105,10 +105,6 @@ class Turns:
         caller.plan = plan if plan is not None and plan.leases else None
         return caller.plan
 
-    def begin(self, caller: "Caller", body: InferenceBody, now: int, wall: int) -> "Turn":
-        """A request that would go to an engine."""
-        return Turn(self, caller, body, now, wall)
-
 
 class Turn:
     """One request's. `now` is monotonic, `wall` since the epoch, both in nanoseconds."""
@@ -117,12 +113,12 @@ class Turn:
         "_body",
         "_costs",
         "_demand",
-        "_plan",
         "_reservation",
         "_turns",
         "_wall",
         "caller",
         "ended",
+        "plan",
     )
 
     def __init__(self, turns: Turns, caller: "Caller", body: InferenceBody, now: int, wall: int) -> None:
@@ -130,8 +126,9 @@ class Turn:
         self.caller = caller
         self._body = body
         self._wall = wall
-        self._costs = turns.costs(body.model)
-        self._plan = turns.plan(caller, now)
+        self._costs = turns.known_costs.get(body.model) or turns.costs(body.model)
+        # The limits, `None` where there are none.
+        self.plan = turns.plan(caller, now) if caller.plan is UNPLANNED else caller.plan
         self._demand: Demand | None = None
         self._reservation: Reservation | None = None
         self.ended = False
@@ -157,7 +154,7 @@ class Turn:
 
         `idle`: the model has room and nobody waits for it.
         """
-        plan = self._plan
+        plan = self.plan
         if plan is None:
             return None
         demand = self._demand or self._estimate(idle=idle)
@@ -169,7 +166,7 @@ class Turn:
 
     def limit_headers(self, now: int) -> tuple[Header, ...]:
         """The x-ratelimit headers: of each window that is limited, what it holds and what is left."""
-        plan = self._plan
+        plan = self.plan
         headers: list[Header] = []
         for window, name in _HEADER_WINDOWS:
             status = None if plan is None else plan.status(window, now)
@@ -201,23 +198,23 @@ class Turn:
         if self.ended:
             return
         self.ended = True
-        counted_by = CountedBy.ENGINE
+        counted_by = _BY_ENGINE
         turns, body, caller = self._turns, self._body, self.caller
-        if outcome is Outcome.FAILED:
+        if outcome is _FAILED:
             usage = _NOTHING_USED
         elif usage is None:
-            counted_by = CountedBy.GATEWAY
+            counted_by = _BY_GATEWAY
             usage = Usage(input_tokens=self._costs.estimator.estimate(len(body.data)), output_tokens=generated)
         else:
             self._costs.learn(len(body.data), usage.input_tokens)
         price = self._costs.price
         cost = 0 if price is NO_PRICE else price.nano_cost(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
-        if outcome is not Outcome.FAILED and self._plan is not None:
-            cut_off = outcome is not Outcome.COMPLETED or usage.output_tokens >= (body.max_output_tokens or _NO_MAXIMUM)
+        if outcome is not _FAILED and self.plan is not None:
+            cut_off = outcome is not _COMPLETED or usage.output_tokens >= (body.max_output_tokens or _NO_MAXIMUM)
             turns.expected.observe(caller.tenant_id, body.model, usage.output_tokens, body.choices, cut_off=cut_off)
         reservation = self._reservation
         if reservation is not None:
-            if outcome is Outcome.FAILED:
+            if outcome is _FAILED:
                 reservation.release(now)
             else:
                 reservation.settle(now, usage.input_tokens, usage.output_tokens, cost)
@@ -247,5 +244,8 @@ class Turn:
                 self._reservation.release(now)
 
 
+# A module's name is looked up at once, an enumeration's member through its class.
+_FAILED, _COMPLETED = Outcome.FAILED, Outcome.COMPLETED
+_BY_ENGINE, _BY_GATEWAY = CountedBy.ENGINE, CountedBy.GATEWAY
 _NOTHING_USED = Usage(input_tokens=0, output_tokens=0)
 _NO_MAXIMUM = 1 << 62

@@ -160,8 +160,8 @@ class SpoolWriter:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Room that a full disk does not have must be missed here, and not when the memory is written to.
                 os.posix_fallocate(self._file, 0, self._max_segment_bytes)
-                # Zeros that are written, and not only promised: else every sync has to make blocks of the file real, which
-                # cost 4 us of CPU for each request at ten syncs a second.
+                # Zeros that are written, and not only promised: else every sync has to make blocks of the file real,
+                # which cost 4 us of CPU for each request at ten syncs a second.
                 os.pwrite(self._file, bytes(self._max_segment_bytes), 0)
                 self._map = mmap.mmap(self._file, self._max_segment_bytes)
             except OSError:

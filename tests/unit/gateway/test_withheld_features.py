@@ -51,7 +51,7 @@ async def test_a_withheld_feature_goes_to_another_deployment(tmp_path: Path) -> 
         for _ in range(6):
             assert (await plane.ask(CHAT, asks(IMAGE))).status == 200
         assert (len(text_only.requests), len(other.requests)) == (0, 6)
-        for _ in range(6):
+        for _ in range(60):  # each of the two gets half of them, by chance
             assert (await plane.ask(CHAT, asks())).status == 200
         assert len(text_only.requests) > 0
 

@@ -184,8 +184,8 @@ class LedgerSoak:
                 os.kill(chance.choice(workers)["pid"], signal.SIGKILL)
             else:
                 record = json.loads((self._home.directory / "state/pilothouse/default/supervisor.json").read_text())
-                pids = [each["process"]["pid"] for each in record["children"] if each["name"] == "controller"]
-                os.kill(pids[0], signal.SIGKILL)
+                children = [each for each in record["children"] if each["name"] == "controller" and each["process"]]
+                os.kill(children[0]["process"]["pid"], signal.SIGKILL)
             self.kills[kind] += 1
 
     def run(self, minutes: float) -> None:

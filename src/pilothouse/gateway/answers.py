@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
 
+CLIENT_CLOSED_REQUEST = 499
+"""As nginx's log has it: the client went away, no status was sent."""
+
 _MESSAGES_PATH = b"/v1/messages"
 
 

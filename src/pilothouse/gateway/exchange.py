@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 MAX_COLLECTED_BYTES = 1024 * 1024
 """Up to 1 MiB of an answer is gathered before its head is sent; engines write a whole answer at once."""
 
-CLIENT_CLOSED_REQUEST = 499
-"""As nginx's log has it: the client went away, no status was sent."""
-
 _COPIED_BYTES = 65536
 _SECOND = 1e9
 _JSON_LINES = b"content-type: application/json\r\n"
@@ -465,7 +462,7 @@ class Exchange(ExchangeEntry):
         self._meters.disconnects[phase].add()
         self._drop_upstream()
         usage = self._relay.usage if self._relay is not None else None
-        self._end(CLIENT_CLOSED_REQUEST, Reason.CLIENT_DISCONNECTED, usage, keep_alive=False)
+        self._end(answers.CLIENT_CLOSED_REQUEST, Reason.CLIENT_DISCONNECTED, usage, keep_alive=False)
 
     def client_paused(self) -> None:
         """The client does not keep up: read no more from the engine, which then stops too."""

@@ -12,8 +12,6 @@ from pilothouse.wire.http1 import Request
 if TYPE_CHECKING:
     from pilothouse.gateway.client_connection import ClientConnection
 
-CLIENT_CLOSED_REQUEST = 499
-
 
 class UsageRequest:
     """Takes the place of an exchange on its connection (`ClientConnection.exchange`) until the controller answers."""
@@ -74,7 +72,7 @@ class UsageRequest:
                 self.id,
                 model=NO_MODEL,
                 route=self._route,
-                status=CLIENT_CLOSED_REQUEST,
+                status=answers.CLIENT_CLOSED_REQUEST,
                 reason=Reason.CLIENT_DISCONNECTED,
             )
 

@@ -44,7 +44,7 @@ class Demand(msgspec.Struct, gc=False):
     """What a request asks of its limits: estimated input, expected output, and their cost.
 
     `nano_cost` is in billionths of the price list's currency. `idle`: the deployment has room and nobody waits for it,
-    so that limits that allow it may be passed.
+    so that limits that allow it may be passed (`LimitPlan` does so; leases do not yet).
     """
 
     input_tokens: int

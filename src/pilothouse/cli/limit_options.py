@@ -23,7 +23,7 @@ class LimitOptions:
         tokens_per_month: Tokens a month of UTC.
         money_per_day: Money a day of UTC, in the currency of the price list.
         money_per_month: Money a month of UTC.
-        borrow: The limits per minute that are given here may be passed while nobody waits.
+        borrow: The limits per minute given here may be passed while nobody waits. Kept, not acted on yet.
     """
 
     requests_per_minute: int | None = None
